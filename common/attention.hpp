@@ -7,6 +7,11 @@
 // and of its gradients: dQ, dK, dV from Q, K, V, O, LSE and dO, where dX is the derivative of some
 // number by X and has X's shape. dK and dV are sums over the query heads that read the K/V head.
 //
+// A window and a sink are additions that only some rungs know. A sink is a logit per head, (H) in
+// fp32, finite or -inf, that joins the sum of every row and owns no key:
+//
+//   LSE_i = log(exp(sink) + sum_j exp(S_ij))    P_ij = exp(S_ij - LSE_i)
+//
 // All tensors are row-major and contiguous. Host code only; nothing here knows a rung or a backend.
 #pragma once
 
@@ -35,6 +40,10 @@ struct Problem {
     int64_t head_dim = 64; // d
     float scale = default_scale(64);
     bool causal = false; // bottom-right aligned: query i sees key j iff j <= i + N_kv - N_q
+    // W, with a causal mask: query i sees its own key, i + N_kv - N_q, and the W - 1 keys before.
+    // 0: no window
+    int64_t window = 0;
+    bool sink = false; // every head has one
 
     int64_t q_size() const { return batch * heads * q_len * head_dim; } // also the size of O
     int64_t kv_size() const { return batch * kv_heads * kv_len * head_dim; }
@@ -51,26 +60,40 @@ struct Problem {
         return (b * kv_heads + kv_head(h)) * kv_len * head_dim;
     }
 
-    /// How many keys query i sees. They are always the first ones: keys 0 .. visible_keys(i) - 1.
+    /// Query i sees keys first_key(i) .. visible_keys(i) - 1; without a window these are the first
+    /// ones, so that visible_keys(i) is their number.
+    int64_t first_key(int64_t i) const {
+        const int64_t reach = std::min(window, kv_len); // nothing overflows with it
+        return window > 0 ? std::max<int64_t>(i + kv_len - q_len + 1 - reach, 0) : 0;
+    }
     int64_t visible_keys(int64_t i) const {
         return causal ? std::clamp<int64_t>(i + kv_len - q_len + 1, 0, kv_len) : kv_len;
     }
 
     /// Floating-point operations by the field's convention: 4 B H N_q N_kv d, half of it when
-    /// causal.
+    /// causal; with a window 4 B H d for each pair of a query and a key that it sees.
     double flops() const {
-        const double full = 4.0 * static_cast<double>(batch * heads) * static_cast<double>(q_len) *
-                            static_cast<double>(kv_len) * static_cast<double>(head_dim);
-        return causal ? full / 2 : full;
+        const double each_pair = 4.0 * static_cast<double>(batch * heads * head_dim);
+        const double pairs = static_cast<double>(q_len) * static_cast<double>(kv_len);
+        return each_pair * (window > 0 ? pairs_in_window() : causal ? pairs / 2 : pairs);
     }
 
     /// Of the backward pass: five products in place of two.
     double backward_flops() const { return 2.5 * flops(); }
+
+  private:
+    /// Pairs of a query and a key under the diagonal, less those under the window's lower edge.
+    double pairs_in_window() const {
+        const auto N_q = static_cast<double>(q_len), N_kv = static_cast<double>(kv_len);
+        const auto sum_to = [](double n) { return n > 0 ? n * (n + 1) / 2 : 0; }; // 1 + 2 + .. + n
+        const auto under = [&](double last) { return sum_to(last) - sum_to(last - N_q); };
+        return under(N_kv) - under(N_kv - static_cast<double>(window));
+    }
 };
 
 /// Throws Error unless the problem is one that a rung may be asked to solve: every size at least 1,
-/// H a multiple of H_kv, scale > 0 and at most 2.3e38, and every tensor small enough to address
-/// (bytes < 2^63).
+/// H a multiple of H_kv, scale > 0 and at most 2.3e38, a window of at least 1 with a causal mask or
+/// none, and every tensor small enough to address (bytes < 2^63).
 inline void validate(const Problem& p) {
     const auto at_least_one = [](int64_t value, const char* name) {
         if (value < 1) {
@@ -96,6 +119,11 @@ inline void validate(const Problem& p) {
             "value is 1/sqrt(head-dim)",
             static_cast<double>(p.scale));
         throw Error(line);
+    }
+    if (p.window < 0 || (p.window > 0 && !p.causal)) {
+        throw Error("window must be at least 1, the query's own key, with a causal mask, or 0 for "
+                    "none, got " +
+                    std::to_string(p.window) + (p.causal ? "" : " without causal"));
     }
     const auto addressable = [](int64_t b, int64_t h, int64_t n, int64_t d, const char* name) {
         int64_t size = 4; // bytes of the largest element type

@@ -28,12 +28,46 @@ template <class... Parameters> class RungFunction {
     void (*with_)(const Problem&, Parameters..., void* workspace) = nullptr;
 };
 
-/// O and LSE from Q, K and V; the pointers are memory of the rung's backend.
+/// O and LSE from Q, K and V; the pointers are memory of the rung's backend. A rung that knows a
+/// sink takes it behind V: (H), in fp32, or null if the problem has none.
 /// The problem has been validated; every element of O and LSE is written, nothing else but the
 /// workspace is.
-template <class T>
-using Forward =
-    RungFunction<const T* /*Q*/, const T* /*K*/, const T* /*V*/, T* /*O*/, float* /*LSE*/>;
+template <class T> class Forward {
+    using Plain =
+        RungFunction<const T* /*Q*/, const T* /*K*/, const T* /*V*/, T* /*O*/, float* /*LSE*/>;
+    using WithSink = RungFunction<const T* /*Q*/, const T* /*K*/, const T* /*V*/,
+                                  const float* /*sink*/, T* /*O*/, float* /*LSE*/>;
+
+  public:
+    Forward(std::nullptr_t = nullptr) {}
+    Forward(void (*function)(const Problem&, const T*, const T*, const T*, T*, float*))
+        : plain_(function) {}
+    Forward(void (*function)(const Problem&, const T*, const T*, const T*, T*, float*,
+                             void* workspace))
+        : plain_(function) {}
+    Forward(void (*function)(const Problem&, const T*, const T*, const T*, const float*, T*,
+                             float*))
+        : with_sink_(function) {}
+    Forward(void (*function)(const Problem&, const T*, const T*, const T*, const float*, T*, float*,
+                             void* workspace))
+        : with_sink_(function) {}
+
+    explicit operator bool() const { return plain_ || takes_sink(); }
+    bool takes_sink() const { return bool(with_sink_); }
+    bool takes_workspace() const {
+        return plain_.takes_workspace() || with_sink_.takes_workspace();
+    }
+
+    void operator()(const Problem& p, const T* Q, const T* K, const T* V, const float* sink, T* O,
+                    float* LSE, void* workspace) const {
+        takes_sink() ? with_sink_(p, Q, K, V, sink, O, LSE, workspace)
+                     : plain_(p, Q, K, V, O, LSE, workspace);
+    }
+
+  private:
+    Plain plain_;
+    WithSink with_sink_;
+};
 
 /// dQ, dK and dV from Q, K, V, O, LSE and dO, likewise.
 template <class T>

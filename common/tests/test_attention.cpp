@@ -46,6 +46,22 @@ TEST_CASE("the causal mask is aligned to the bottom right") {
     CHECK(p.visible_keys(0) == 3);
 }
 
+TEST_CASE("a window is W keys up to the query's own") {
+    Problem p{.q_len = 3, .kv_len = 5, .causal = true, .window = 2};
+    CHECK(p.first_key(0) == 1); // of keys 1 and 2
+    CHECK(p.visible_keys(0) == 3);
+    CHECK(p.first_key(2) == 3);
+    CHECK(p.flops() == 4.0 * 64 * 6);
+    p.window = std::numeric_limits<int64_t>::max();
+    CHECK(p.first_key(2) == 0);
+    CHECK(p.flops() == 4.0 * 64 * (3 + 4 + 5));
+    p = {.q_len = 5, .kv_len = 3, .causal = true, .window = 1};
+    CHECK(p.first_key(1) == p.visible_keys(1)); // nothing
+    CHECK(p.first_key(2) == 0);
+    CHECK(p.first_key(4) == 2);
+    CHECK(p.flops() == 4.0 * 64 * 3);
+}
+
 TEST_CASE("problems that no rung may be asked to solve") {
     CHECK(refusal({}) == "accepted");
     CHECK_THAT(refusal({.q_len = 0}), ContainsSubstring("q-len must be at least 1, got 0"));
@@ -56,6 +72,8 @@ TEST_CASE("problems that no rung may be asked to solve") {
                ContainsSubstring("scale must be from 1.4e-45"));
     CHECK_THAT(refusal({.scale = std::numeric_limits<float>::infinity()}),
                ContainsSubstring("scale must be from 1.4e-45"));
+    CHECK_THAT(refusal({.window = 3}), ContainsSubstring("got 3 without causal"));
+    CHECK_THAT(refusal({.causal = true, .window = -3}), ContainsSubstring("window must be"));
     const int64_t third = int64_t{1} << 21; // three of them make 2^63
     CHECK_THAT(refusal({.batch = third, .q_len = third, .kv_len = 1, .head_dim = third}),
                ContainsSubstring("Q would"));

@@ -12,7 +12,8 @@ namespace {
 template <class T>
 std::function<void(const Call::Pointers&)> bound(const Problem& p, const Forward<T>& function) {
     return [p, function](const Call::Pointers& at) {
-        function(p, at.in<T>(0), at.in<T>(1), at.in<T>(2), at.out<T>(0), at.out<float>(1),
+        const float* const sink = p.sink ? at.in<float>(3) : nullptr;
+        function(p, at.in<T>(0), at.in<T>(1), at.in<T>(2), sink, at.out<T>(0), at.out<float>(1),
                  at.workspace);
     };
 }
@@ -24,6 +25,7 @@ Rung& rung_of(const ForwardRung& rung) { return kept(std::make_unique<ForwardKin
 ForwardKind::ForwardKind(const ForwardRung& rung) : Rung(rung), rung_(rung) {
     overflows = rung.overflows;
     rounded_sums = rung.rounded_sums;
+    window_and_sink = rung.window_and_sink;
 }
 
 std::vector<TensorSpec> ForwardKind::outputs(const Problem& p, DType dtype) const {
@@ -36,6 +38,9 @@ Call ForwardKind::call(const Problem& p, DType dtype) const {
                                kv = {p.batch, p.kv_heads, p.kv_len, p.head_dim};
     Call call =
         call_with(p, {{"Q", dtype, q}, {"K", dtype, kv}, {"V", dtype, kv}}, outputs(p, dtype));
+    if (p.sink) {
+        call.inputs.push_back({"sink", DType::fp32, {p.heads}});
+    }
     switch (dtype) {
     case DType::fp32:
         call.function = bound(p, rung_.fp32);

@@ -23,6 +23,9 @@ struct ForwardRung {
 
     Backend& (*backend)() = host_backend;
 
+    /// It knows Problem::window, and its function takes a sink.
+    bool window_and_sink = false;
+
     /// Every main passes flash::reference::check.
     Check check = nullptr;
 

@@ -110,6 +110,16 @@ std::optional<Options> parse_options(Rung& rung, int argc, const char* const* ar
     line.add_size("--kv-len", options.kv_len, "N_kv, keys in a sequence (N_q)");
     line.add_size("--head-dim", options.head_dim, "d, size of one head: " + head_dims + " (64)");
     app.add_flag("--causal", options.causal, "Query i sees key j only if j <= i + N_kv - N_q");
+    line.add_size("--window", options.window,
+                  "With --causal, or alone: of these keys the last W, its own among them");
+    app.add_flag(
+        "--sink", options.sink,
+        "A logit for each head joins the sum and owns no key: `sink`, (H), of the file, or "
+        "N(0, 1)");
+    if (!rung.window_and_sink) { // it says that it knows neither, and --help need not
+        app.get_option("--window")->group("");
+        app.get_option("--sink")->group("");
+    }
     add(app, "--scale", "S", options.scale, "Factor on Q K^T (1/sqrt(d))")
         ->check(number<float>("a number"));
     std::string type;

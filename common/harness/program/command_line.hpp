@@ -17,6 +17,8 @@ namespace flash {
 struct Options {
     std::optional<int64_t> batch, heads, kv_heads, q_len, kv_len, head_dim;
     bool causal = false;
+    std::optional<int64_t> window;
+    bool sink = false;
     std::optional<float> scale;
     std::optional<DType> dtype;
     std::optional<uint64_t> seed;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -36,6 +37,11 @@ void take_shape(Problem& problem, const Options& options) {
     agree(k == v, "k and v must have the same shape, (B, H_kv, N_kv, d)");
     agree(q[0] == k[0], "q and k must have the same batch, their first dimension");
     agree(q[3] == k[3], "q and k must have the same head dim, their last dimension");
+    if (options.sink && file.info("sink").shape != std::vector{q[1]}) {
+        throw Error(path + ": sink has the shape " + format_shape(file.info("sink").shape) +
+                    ", but one logit for each of the " + std::to_string(q[1]) +
+                    " query heads is needed");
+    }
     problem.batch = q[0];
     problem.heads = q[1];
     problem.q_len = q[2];
@@ -130,7 +136,13 @@ Problem make_problem(const Rung& rung, const Options& options) {
         problem.kv_len = options.kv_len.value_or(problem.q_len);
         problem.head_dim = options.head_dim.value_or(usual_head_dim(rung));
     }
-    problem.causal = options.causal;
+    if (options.window && *options.window < 1) {
+        throw Error("window must be at least 1, the query's own key, got " +
+                    std::to_string(*options.window));
+    }
+    problem.window = options.window.value_or(0);
+    problem.causal = options.causal || options.window; // its upper edge
+    problem.sink = options.sink;
     problem.scale = options.scale.value_or(default_scale(std::max<int64_t>(problem.head_dim, 1)));
     validate(problem);
     return problem;
@@ -206,7 +218,23 @@ HostTensors make_heads(const Problem& problem, DType dtype, const Options& optio
 
 HostTensors make_tensors(const Problem& problem, DType dtype, const Options& options,
                          const Progress& progress) {
-    return make_heads(problem, dtype, options, 0, problem.batch * problem.kv_heads, progress);
+    HostTensors tensors =
+        make_heads(problem, dtype, options, 0, problem.batch * problem.kv_heads, progress);
+    if (problem.sink && options.input) {
+        tensors.sink = SafetensorsReader(*options.input).read("sink");
+        for (const float logit : tensors.sink) {
+            if (!(logit <= std::numeric_limits<float>::max())) {
+                throw Error(*options.input + ": sink has a logit of " +
+                            (std::isnan(logit) ? "NaN" : "infinity") +
+                            "; every one must be finite, or -infinity for none");
+            }
+        }
+    } else if (problem.sink) { // behind Q, K and V
+        tensors.sink.resize(static_cast<size_t>(problem.heads));
+        fill_with_normal_numbers(tensors.sink, problem.q_size() + 2 * problem.kv_size(),
+                                 DType::fp32, options.seed.value_or(0), progress);
+    }
+    return tensors;
 }
 
 } // namespace flash

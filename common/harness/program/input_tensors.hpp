@@ -10,12 +10,12 @@
 
 namespace flash {
 
-/// Q, K and V, every value exactly representable in `dtype`.
+/// Q, K and V, every value exactly representable in `dtype`, and the sink if the problem has one.
 struct HostTensors {
     DType dtype = DType::fp32;
-    std::vector<float> q, k, v;
+    std::vector<float> q, k, v, sink;
 
-    Inputs view() const { return {dtype, q, k, v}; }
+    Inputs view() const { return {.dtype = dtype, .q = q, .k = k, .v = v, .sink = sink}; }
 };
 
 /// The problem that the options, and the header of the file they name, describe. Reads no tensor
@@ -23,8 +23,8 @@ struct HostTensors {
 /// disagree or a value makes no sense.
 Problem make_problem(const Rung& rung, const Options& options);
 
-/// The problem's Q, K and V. Throws Error when a tensor cannot be read, or when a finite value of
-/// the file is too large for `dtype`.
+/// The problem's Q, K and V, and its sink. Throws Error when a tensor cannot be read, or when a
+/// finite value of the file is too large for `dtype`.
 HostTensors make_tensors(const Problem& problem, DType dtype, const Options& options,
                          const Progress& progress);
 

@@ -23,6 +23,10 @@ void require_supported(const Rung& rung, const Problem& problem, DType type) {
         throw Error(rung.name + " has no version for head dim " + std::to_string(problem.head_dim) +
                     "; it supports " + known);
     }
+    if ((problem.window > 0 || problem.sink) && !rung.window_and_sink) {
+        throw Error(rung.name + " knows no " + (problem.window > 0 ? "window" : "sink") +
+                    "; the rung window does");
+    }
 }
 
 void require_memory(const Call& call, size_t margin, double host_bytes) {

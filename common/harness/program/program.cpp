@@ -62,6 +62,7 @@ void write_output(const std::string& path, const Report& report, const AnyRun& r
         write_safetensors(path, std::move(tensors),
                           {{"rung", report.rung->name},
                            {"causal", p.causal ? "true" : "false"},
+                           {"window", std::to_string(p.window)},
                            {"scale", std::to_string(p.scale)}});
     }
 }

@@ -52,6 +52,8 @@ std::string format_json(const Report& report) {
           {"kv_len", p.kv_len},
           {"head_dim", p.head_dim},
           {"causal", p.causal},
+          {"window", p.window > 0 ? Json(p.window) : Json(nullptr)},
+          {"sink", p.sink},
           {"scale", p.scale}}},
         // of single kinds, but in every report, so that readers need not know the kind
         {"ranks", 1},

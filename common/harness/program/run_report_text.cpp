@@ -24,6 +24,13 @@ std::string format_speed(double flops, double seconds) {
     return giga < 1000 ? format("%.1f GFLOP/s", giga) : format("%.1f TFLOP/s", giga / 1000);
 }
 
+std::string mask_of(const Problem& p) {
+    const std::string mask = p.window > 0 ? "window " + std::to_string(p.window)
+                             : p.causal   ? "causal"
+                                          : "full";
+    return p.sink ? mask + ", sink" : mask;
+}
+
 std::string time_lines(const Report& report) {
     const std::string time = "time      " + format_seconds(report.seconds) + ", " +
                              format_speed(report.flops, report.seconds);
@@ -89,8 +96,7 @@ std::string format_text(const Report& report) {
                static_cast<long long>(p.batch), static_cast<long long>(p.heads),
                static_cast<long long>(p.kv_heads), static_cast<long long>(p.q_len),
                static_cast<long long>(p.kv_len), static_cast<long long>(p.head_dim),
-               p.causal ? "causal" : "full", static_cast<double>(p.scale),
-               dtype_name(report.dtype)) +
+               mask_of(p).c_str(), static_cast<double>(p.scale), dtype_name(report.dtype)) +
            (report.input ? *report.input : "random, seed " + std::to_string(report.seed)) + "\n" +
            "backend   " + backend.name() + ": " + backend.description() + "\n" + report.kind_lines +
            time_lines(report) + report.of_backend + verdict_lines(report);

@@ -43,6 +43,9 @@ std::unique_ptr<AnyRun> Rung::make_run(const Problem& problem, const Inputs& inp
     Call one = call(problem, inputs.dtype);
     std::vector given = {inputs.q, inputs.k, inputs.v, inputs.o, inputs.lse, inputs.d_o};
     given.resize(one.inputs.size());
+    if (problem.sink) {
+        given.back() = inputs.sink;
+    }
     return std::make_unique<DeviceRun>(std::move(one), given, margin);
 }
 

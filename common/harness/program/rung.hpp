@@ -62,10 +62,11 @@ class Rung {
     bool supports(DType type) const;
 
     // What the suite has to know.
-    bool overflows = false;     // ForwardRung::overflows
-    bool rounded_sums = false;  // ForwardRung::rounded_sums
-    bool unordered_dQ = false;  // BackwardRung::unordered_dQ
-    bool has_gradients = false; // its outputs are dQ, dK and dV
+    bool overflows = false;       // ForwardRung::overflows
+    bool rounded_sums = false;    // ForwardRung::rounded_sums
+    bool unordered_dQ = false;    // BackwardRung::unordered_dQ
+    bool window_and_sink = false; // ForwardRung::window_and_sink
+    bool has_gradients = false;   // its outputs are dQ, dK and dV
 
     /// The rung on a problem. Throws Error when it does not support type or head dim, when an input
     /// has a wrong size, or when memory does not suffice.

@@ -39,14 +39,15 @@ std::string mode() {
 }
 
 template <class T>
-void definition(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+void definition(const Problem& p, const T* Q, const T* K, const T* V, const float* sink, T* O,
+                float* LSE) {
     for (int64_t b = 0; b < p.batch; ++b) {
         for (int64_t h = 0; h < p.heads; ++h) {
             for (int64_t i = 0; i < p.q_len; ++i) {
                 const int64_t row = p.q_offset(b, h) + i * p.head_dim, keys = p.visible_keys(i);
                 std::vector<double> P(static_cast<size_t>(keys));
-                double sum = 0;
-                for (int64_t j = 0; j < keys; ++j) {
+                double sum = sink != nullptr ? std::exp(static_cast<double>(sink[h])) : 0;
+                for (int64_t j = p.first_key(i); j < keys; ++j) {
                     double score = 0;
                     for (int64_t x = 0; x < p.head_dim; ++x) {
                         score += static_cast<double>(to_float(Q[row + x])) *
@@ -72,7 +73,8 @@ void definition(const Problem& p, const T* Q, const T* K, const T* V, T* O, floa
 }
 
 template <class T>
-void forward(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+void forward(const Problem& p, const T* Q, const T* K, const T* V, const float* sink, T* O,
+             float* LSE) {
     if (const char* trace = std::getenv("FAKE_RUNG_TRACE")) {
         std::ofstream file(trace);
     }
@@ -86,7 +88,7 @@ void forward(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* 
         std::vector<float> S(static_cast<size_t>(p.q_len * p.kv_len), 1.0f);
         LSE[0] = S[S.size() / 2];
     }
-    definition(p, Q, K, V, O, LSE);
+    definition(p, Q, K, V, sink, O, LSE);
     if (mode() == "wrong") {
         O[p.q_size() / 2] = from_float<T>(to_float(O[p.q_size() / 2]) + 0.25f);
     }
@@ -101,7 +103,8 @@ void forward(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* 
 Verdict check(const Problem& p, const Inputs& inputs, const Outputs& outputs,
               const Progress& progress, int64_t rows_of_head) {
     std::vector<float> o(outputs.o.size()), lse(outputs.lse.size());
-    definition(p, inputs.q.data(), inputs.k.data(), inputs.v.data(), o.data(), lse.data());
+    definition(p, inputs.q.data(), inputs.k.data(), inputs.v.data(),
+               p.sink ? inputs.sink.data() : nullptr, o.data(), lse.data());
     progress(0.5);
     Verdict verdict{.ok = true,
                     .o_bound = inputs.dtype == DType::fp32 ? 1e-5 : 1e-2,
@@ -168,5 +171,6 @@ int main(int argc, char** argv) {
         rung.backend = no_device;
     }
     rung.overflows = mode() == "wrong";
+    rung.window_and_sink = mode() != "no window";
     return rung_main(rung, argc, argv);
 }

@@ -109,6 +109,14 @@ TEST_CASE("refused: a problem whose tensors fit but whose workspace does not") {
             "FAKE_RUNG=hungry");
 }
 
+TEST_CASE("refused: windows that are none, and what the rung does not know") {
+    refuses({"--window", "0"}, {"window must be at least 1, the query's own key, got 0"});
+    refuses({"--window", "-5"}, {"window must be at least 1", "got -5"});
+    refuses({"--window", "many"}, {"--window: needs a whole number, got 'many'"});
+    refuses({"--window", "5"}, {"knows no window; the rung window does"}, "FAKE_RUNG='no window'");
+    refuses({"--sink"}, {"knows no sink; the rung window does"}, "FAKE_RUNG='no window'");
+}
+
 TEST_CASE("refused: heads that do not divide") {
     refuses({"--heads", "6", "--kv-heads", "4"}, {"heads (6) must be a multiple of kv-heads (4)"});
 }
@@ -215,6 +223,12 @@ TEST_CASE("refused: tensors that are missing, or not what attention needs") {
 
 TEST_CASE("refused: options that disagree with the file") {
     const std::string header = "{" + q + "," + k + "," + v + "}";
+    refuses_header(header, {"has no tensor 'sink'"}, {"--sink"});
+    refuses_file(safetensors_bytes("{" + q + "," + k + "," + v +
+                                       R"(,"sink":{"dtype":"F32","shape":[2],)"
+                                       R"("data_offsets":[384,392]}})",
+                                   392),
+                 {"sink has the shape (2)", "each of the 1 query heads"}, {"--sink"});
     for (const std::string option : {"--batch", "--heads", "--kv-heads", "--q-len", "--kv-len"}) {
         refuses_header(
             header, {option + " 3 disagrees with", "q (1, 1, 2, 16)", "leave " + option + " out"},

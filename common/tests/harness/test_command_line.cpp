@@ -124,6 +124,8 @@ TEST_CASE("option --json prints one document with everything in it") {
                                   {"kv_len", 7},
                                   {"head_dim", 16},
                                   {"causal", true},
+                                  {"window", nullptr},
+                                  {"sink", false},
                                   {"scale", 0.5}});
     CHECK(json["dtype"] == "fp16");
     CHECK(json["seed"] == 5);
@@ -139,6 +141,58 @@ TEST_CASE("option --json prints one document with everything in it") {
     const Json failed = Json::parse(run_fake_rung(arguments, "FAKE_RUNG=nan").out);
     CHECK(failed["ok"] == false);
     CHECK(failed["check"]["message"].get<std::string>().find("LSE element 0") == 0);
+}
+
+TEST_CASE("options --window and --sink") {
+    const std::vector<std::string> both = {"--window", "3", "--sink"};
+    const Outcome outcome = run_fake_rung(small + both);
+    CHECK(outcome.code == 0);
+    CHECK_THAT(outcome.out, ContainsSubstring("d=16, window 3, sink, scale"));
+    const Json json =
+        Json::parse(run_fake_rung(small + both + std::vector<std::string>{"--json"}).out);
+    CHECK(json["problem"]["causal"] == true);
+    CHECK(json["problem"]["window"] == 3);
+    CHECK(json["problem"]["sink"] == true);
+    CHECK(json["flops"] == 4.0 * 2 * 16 * (1 + 2 + 3 * 5)); // of nine queries two see nothing
+    CHECK_THAT(run_fake_rung({"--help"}).out, ContainsSubstring("--window"));
+    CHECK_THAT(run_fake_rung({"--help"}, "FAKE_RUNG='no window'").out,
+               !ContainsSubstring("--window"));
+}
+
+TEST_CASE("a sink is one more score, random or from a file") {
+    const TemporaryFolder folder;
+    const std::string input = (folder / "in.safetensors").string(),
+                      output = (folder / "o.safetensors").string();
+    // Two keys with the scores 0 and V = 1, one head with the sink log 2 and one without a weight.
+    const float log_2 = 0.693147181f, none = -std::numeric_limits<float>::infinity();
+    const std::vector<float> zeros(32), ones(32, 1.0f), sinks = {log_2, none};
+    write_safetensors(input, {{"q", DType::fp32, {1, 2, 1, 16}, zeros},
+                              {"k", DType::fp32, {1, 1, 2, 16}, zeros},
+                              {"v", DType::fp32, {1, 1, 2, 16}, ones},
+                              {"sink", DType::fp32, {2}, sinks}});
+    const auto run = [&](const std::vector<std::string>& more) {
+        REQUIRE(run_fake_rung(std::vector<std::string>{"--input", input, "--output", output} + more)
+                    .code == 0);
+        SafetensorsReader file(output);
+        return std::pair{file.read("o"), file.read("lse")};
+    };
+    const auto [o, lse] = run({"--sink"});
+    CHECK(std::abs(o[0] - 0.5f) < 1e-6f);
+    CHECK(std::abs(lse[0] - 2 * log_2) < 1e-6f);
+    CHECK(std::abs(o[16] - 1) < 1e-6f);
+    CHECK(std::abs(lse[1] - log_2) < 1e-6f);
+    CHECK(run({}).second[0] == lse[1]); // a tensor that nobody asks for
+    for (const float wrong : {std::numeric_limits<float>::quiet_NaN(), -none}) {
+        const std::vector<float> one_wrong = {0.5f, wrong};
+        write_safetensors(input, {{"q", DType::fp32, {1, 2, 1, 16}, zeros},
+                                  {"k", DType::fp32, {1, 1, 2, 16}, zeros},
+                                  {"v", DType::fp32, {1, 1, 2, 16}, ones},
+                                  {"sink", DType::fp32, {2}, one_wrong}});
+        const Outcome refused = run_fake_rung({"--input", input, "--sink"});
+        CHECK(refused.code == 2);
+        CHECK_THAT(refused.err, ContainsSubstring("sink has a logit of"));
+    }
+    CHECK(output_bits(small + std::vector<std::string>{"--sink"}) != output_bits(small));
 }
 
 TEST_CASE("option --check-rows says how many rows were compared") {
