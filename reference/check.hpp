@@ -10,11 +10,12 @@ namespace flash::reference {
 /// follows.
 ///   O:    max|O - oracle| <= 2 max|naive - oracle| + 2 u max|oracle| + 2^-20 A max|V| + floor
 ///         min_j V_jx - eps_ix <= O_ix <= max_j V_jx + eps_ix, over the keys that row i sees
-///   LSE:  |LSE_i - oracle_i| <= tau + 2^-19 A_i, row by row
+///   LSE:  |LSE_i - oracle_i| <= tau + 2^-19 A_i, row by row; with a sink 2^-22 |oracle_i| more
 /// with A_i = scale * max_j sum_x |q_ix k_jx| over the keys that row i sees, A their maximum, and
 /// u = 0, 2^-11, 2^-8 for fp32, fp16, bf16.
 /// floor = 1e-5 min(1, max|V|), and the smallest numbers of the type, which are coarse.
-/// The second line of O holds whatever the scores are, because O is an average of V:
+/// The second line of O holds whatever the scores are, because O is an average of V, and of 0 if
+/// there is a sink:
 /// eps_ix = (2 u + 2^-16) max_j |V_jx| + floor, for the rounding of P and of O, and for fp32 sums.
 /// tau = 2e-5. Of outputs that say rounded_sums it is u + N_kv 2^-25 more: P is off by u of itself,
 /// and in fp16 a small one by 2^-25, where the largest is 1.

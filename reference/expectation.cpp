@@ -32,7 +32,7 @@ double rounding_of_sums(const Problem& p, DType type) {
 double smallest(DType type) { return type == DType::fp16 ? 0x1p-24 : 0x1p-126; }
 
 // The least and the largest V in each column that a row sees; NaN in ignored heads is left out. A
-// row that sees no key gets 0.
+// row that sees no key gets 0. A sink owns no key, as if its V were 0.
 void fill_range_of_V(const Problem& p, const Inputs& inputs, Expectation& e) {
     const auto d = static_cast<size_t>(p.head_dim);
     e.v_low.assign(static_cast<size_t>(p.q_size()), 0);
@@ -41,10 +41,15 @@ void fill_range_of_V(const Problem& p, const Inputs& inputs, Expectation& e) {
         for (int64_t h = 0; h < p.heads; ++h) {
             const float* V = inputs.v.data() + p.kv_offset(b, h);
             const auto first_row = static_cast<size_t>(p.q_offset(b, h));
-            std::vector<float> low(d, std::numeric_limits<float>::infinity()), high(d);
-            std::ranges::transform(low, high.begin(), std::negate());
+            const float before_any = p.sink ? 0 : std::numeric_limits<float>::infinity();
+            std::vector<float> low(d, before_any), high(d, -before_any);
             int64_t seen = 0; // a row sees the keys of the row before, and perhaps more
             for (int64_t i = 0; i < p.q_len; ++i) {
+                if (p.window > 0) { // or fewer
+                    std::ranges::fill(low, before_any);
+                    std::ranges::fill(high, -before_any);
+                    seen = p.first_key(i);
+                }
                 for (; seen < p.visible_keys(i); ++seen) {
                     for (size_t x = 0; x < d; ++x) {
                         const float v = V[static_cast<size_t>(seen) * d + x];
@@ -52,7 +57,7 @@ void fill_range_of_V(const Problem& p, const Inputs& inputs, Expectation& e) {
                         high[x] = v > high[x] ? v : high[x];
                     }
                 }
-                if (seen > 0) {
+                if (p.visible_keys(i) > 0) {
                     const size_t row = first_row + static_cast<size_t>(i) * d;
                     std::ranges::copy(low, e.v_low.begin() + static_cast<int64_t>(row));
                     std::ranges::copy(high, e.v_high.begin() + static_cast<int64_t>(row));
@@ -71,15 +76,18 @@ std::vector<double> score_magnitudes(const Problem& p, const Inputs& inputs,
     const int64_t d = p.head_dim;
     for_each_row_tile(p, ignored_rows, progress, [&](const RowTile& tile) {
         const int64_t offset = p.q_offset(tile.b, tile.h) + tile.first * d;
-        const int64_t keys = p.visible_keys(tile.first + tile.rows - 1);
+        const auto [begin, end] = keys_of(p, tile);
         const Matrix Q = ConstTile(inputs.q.data() + offset, tile.rows, d).cwiseAbs();
         const Matrix K =
-            ConstTile(inputs.k.data() + p.kv_offset(tile.b, tile.h), keys, d).cwiseAbs();
+            ConstTile(inputs.k.data() + p.kv_offset(tile.b, tile.h) + begin * d, end - begin, d)
+                .cwiseAbs();
         const Matrix sums = product_transposed(Q, K);
         for (int64_t i = 0; i < tile.rows; ++i) {
-            const int64_t visible = p.visible_keys(tile.first + i);
+            const Keys seen = keys_of(p, tile, i);
             const double largest =
-                visible > 0 ? static_cast<double>(sums.row(i).head(visible).maxCoeff()) : 0.0;
+                seen.count() > 0
+                    ? static_cast<double>(sums.row(i).segment(seen.begin, seen.count()).maxCoeff())
+                    : 0.0;
             A[static_cast<size_t>(offset / d + i)] = static_cast<double>(p.scale) * largest;
         }
     });
@@ -122,6 +130,9 @@ Expectation expect(const Problem& p, const Inputs& inputs, std::vector<bool> ign
     const size_t d = static_cast<size_t>(p.head_dim);
     for (size_t row = 0; row < A.size(); ++row) {
         e.lse_bound[row] = lse_tolerance + 0x1p-19 * A[row];
+        if (p.sink && std::isfinite(e.lse[row])) { // one of 1e30 is LSE, whatever the scores are
+            e.lse_bound[row] += 0x1p-22 * std::abs(e.lse[row]);
+        }
         if (e.is_ignored(row)) {
             continue;
         }

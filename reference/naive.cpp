@@ -15,12 +15,14 @@ namespace {
 using Matrix = MatrixF;
 using ConstTile = Eigen::Map<const Matrix>;
 
-// Turns one row of scores into its softmax, in place. NaN anywhere gives NaN everywhere.
-template <class Row> void softmax_fp32(Row&& s) {
-    s = (s.array() - s.maxCoeff()).exp();
+// Turns one row of scores into its softmax, in place; the sink is one more score. NaN anywhere
+// gives NaN everywhere.
+template <class Row> void softmax_fp32(Row&& s, float sink) {
+    const float highest = s.maxCoeff(), m = sink > highest ? sink : highest; // NaN stays
+    s = (s.array() - m).exp();
     // Subnormal numbers make products slow, and are far below what rounding loses anyway.
     s = (s.array() < std::numeric_limits<float>::min()).select(0, s);
-    s /= s.sum();
+    s /= s.sum() + std::exp(sink - m);
 }
 
 } // namespace
@@ -34,19 +36,23 @@ std::vector<float> naive(const Problem& p, const Inputs& inputs, const Progress&
 
     for_each_row_tile(p, ignored_rows, progress, [&](const RowTile& tile) {
         const int64_t offset = p.q_offset(tile.b, tile.h) + tile.first * d;
-        const int64_t keys = p.visible_keys(tile.first + tile.rows - 1);
+        const auto [begin, end] = keys_of(p, tile);
+        const int64_t keys = end - begin, kv_offset = p.kv_offset(tile.b, tile.h) + begin * d;
+        const float sink = p.sink ? inputs.sink[static_cast<size_t>(tile.h)]
+                                  : -std::numeric_limits<float>::infinity();
         const ConstTile Q(inputs.q.data() + offset, tile.rows, d);
-        const ConstTile K(inputs.k.data() + p.kv_offset(tile.b, tile.h), keys, d);
-        const ConstTile V(inputs.v.data() + p.kv_offset(tile.b, tile.h), keys, d);
+        const ConstTile K(inputs.k.data() + kv_offset, keys, d);
+        const ConstTile V(inputs.v.data() + kv_offset, keys, d);
         Eigen::Map<Matrix> O(result.data() + offset, tile.rows, d);
 
         Matrix S = p.scale * product_transposed(Q, K);
         for (int64_t i = 0; i < tile.rows; ++i) {
-            const int64_t visible = p.visible_keys(tile.first + i);
-            if (visible > 0) {
-                softmax_fp32(S.row(i).head(visible));
+            const Keys seen = keys_of(p, tile, i);
+            if (seen.count() > 0) {
+                softmax_fp32(S.row(i).segment(seen.begin, seen.count()), sink);
             }
-            S.row(i).tail(keys - visible).setZero();
+            S.row(i).head(seen.begin).setZero();
+            S.row(i).tail(keys - seen.end).setZero();
         }
         const Matrix P = inputs.dtype == DType::fp32 ? std::move(S) : Matrix(S.unaryExpr(round));
         O = product(P, V);

@@ -18,16 +18,16 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 // Keys that are converted to double at a time, so that a head's K and V are never held twice.
 constexpr int64_t key_block = 512;
 
-// Turns one row of scores into its softmax, in place, and returns its log-sum-exp. NaN anywhere
-// gives NaN everywhere.
-// subtracted from all: a factor exp(-m) above and below the fraction
-template <class Row> double softmax_and_lse(Row&& s) {
-    const double m = s.maxCoeff();
+// Turns one row of scores into its softmax, in place, and returns its log-sum-exp. The sink, -inf
+// if there is none, is one more score. NaN anywhere gives NaN everywhere. m is subtracted from all:
+// a factor exp(-m) above and below the fraction
+template <class Row> double softmax_and_lse(Row&& s, double sink) {
+    const double highest = s.maxCoeff(), m = sink > highest ? sink : highest; // NaN stays
     s = (s.array() - m).exp();
     // Eigen's exp stops at 5.6e-309 where the true value is 0, and products of such subnormal
     // numbers are slow.
     s = (s.array() < std::numeric_limits<double>::min()).select(0, s);
-    const double l = s.sum();
+    const double l = s.sum() + std::exp(sink - m);
     s /= l;
     return m + std::log(l);
 }
@@ -42,12 +42,14 @@ Exact oracle(const Problem& p, const Inputs& inputs, const Progress& progress,
 
     for_each_row_tile(p, ignored_rows, progress, [&](const RowTile& tile) {
         const int64_t offset = p.q_offset(tile.b, tile.h) + tile.first * d;
-        const float* K = inputs.k.data() + p.kv_offset(tile.b, tile.h);
-        const float* V = inputs.v.data() + p.kv_offset(tile.b, tile.h);
+        const auto [begin, end] = keys_of(p, tile);
+        const int64_t keys = end - begin;
+        const float* K = inputs.k.data() + p.kv_offset(tile.b, tile.h) + begin * d;
+        const float* V = inputs.v.data() + p.kv_offset(tile.b, tile.h) + begin * d;
+        const double sink =
+            p.sink ? static_cast<double>(inputs.sink[static_cast<size_t>(tile.h)]) : -infinity;
         double* LSE = exact.lse.data() + offset / d;
         Eigen::Map<MatrixD> O(exact.o.data() + offset, tile.rows, d);
-        // the last row sees the most
-        const int64_t keys = p.visible_keys(tile.first + tile.rows - 1);
 
         const MatrixD Q = ConstTile(inputs.q.data() + offset, tile.rows, d).cast<double>();
         MatrixD S(tile.rows, keys);
@@ -58,9 +60,12 @@ Exact oracle(const Problem& p, const Inputs& inputs, const Progress& progress,
         }
 
         for (int64_t i = 0; i < tile.rows; ++i) {
-            const int64_t visible = p.visible_keys(tile.first + i);
-            LSE[i] = visible > 0 ? softmax_and_lse(S.row(i).head(visible)) : -infinity;
-            S.row(i).tail(keys - visible).setZero();
+            const Keys seen = keys_of(p, tile, i);
+            LSE[i] = seen.count() > 0
+                         ? softmax_and_lse(S.row(i).segment(seen.begin, seen.count()), sink)
+                         : sink; // -inf if there is none
+            S.row(i).head(seen.begin).setZero();
+            S.row(i).tail(keys - seen.end).setZero();
         }
 
         O.setZero();

@@ -12,12 +12,11 @@ struct Exact {
     std::vector<double> lse; // (B, H, N_q), natural log
 };
 
-/// O and LSE in float64. A row that sees no key has O = 0 and LSE = -inf. A row with a score that
-/// is NaN or +inf (NaN or infinity in its row of Q, or in K) comes out as NaN: exp(inf - inf) has
-/// no value.
-/// Rows marked in `ignored_rows`, empty or one flag per row of LSE, may be left at 0.
-/// V must be finite, except in heads whose results nobody reads: a masked key counts as 0 * V, and
-/// 0 * NaN is NaN.
+/// O and LSE in float64. A row that sees no key has O = 0 and LSE = -inf, or the sink. A row with a
+/// score that is NaN or +inf (NaN or infinity in its row of Q, or in K) comes out as NaN: exp(inf -
+/// inf) has no value. Rows marked in `ignored_rows`, empty or one flag per row of LSE, may be left
+/// at 0. V must be finite, except in heads whose results nobody reads: a masked key counts as 0 *
+/// V, and 0 * NaN is NaN.
 Exact oracle(const Problem& problem, const Inputs& inputs, const Progress& progress = {},
              const std::vector<bool>& ignored_rows = {});
 

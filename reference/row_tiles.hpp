@@ -17,6 +17,24 @@ struct RowTile {
     int64_t b, h, first, rows;
 };
 
+/// The keys that rows see, begin to end - 1; none where end is begin.
+struct Keys {
+    int64_t begin, end;
+    int64_t count() const { return end - begin; }
+};
+
+/// The keys that some row of the tile sees: from the first one of the first row to the last one of
+/// the last row.
+inline Keys keys_of(const Problem& p, const RowTile& tile) {
+    return {p.first_key(tile.first), p.visible_keys(tile.first + tile.rows - 1)};
+}
+
+/// Those of the tile's row i, counted from the tile's first key.
+inline Keys keys_of(const Problem& p, const RowTile& tile, int64_t i) {
+    const int64_t begin = keys_of(p, tile).begin, row = tile.first + i;
+    return {p.first_key(row) - begin, p.visible_keys(row) - begin};
+}
+
 /// How many rows a tile has. It holds at most about a million scores: nothing here ever needs N_q x
 /// N_kv memory.
 inline int64_t tile_rows_of(const Problem& p) {

@@ -116,6 +116,26 @@ TEST_CASE("the bounds are those of the rule") {
     CHECK(rows.lse_bound == std::vector<double>{2e-5 + 0x1p-19 * 1, 2e-5 + 0x1p-19 * 100});
 }
 
+TEST_CASE("with a window O lies between what its row sees of V, and with a sink 0 is one of them") {
+    // Rows see keys 0, 0 to 1 and 1 to 2, all with the score 0.
+    Problem p{.q_len = 3, .kv_len = 3, .head_dim = 1, .scale = 1, .causal = true, .window = 2};
+    const std::vector<float> zeros(3), v = {5, 1, 2}, sink = {1000};
+    Inputs inputs{DType::fp32, zeros, zeros, v};
+    const Expectation window = reference::expect(p, inputs);
+    CHECK(window.v_low == std::vector<float>{5, 1, 1});
+    CHECK(window.v_high == std::vector<float>{5, 5, 2});
+    CHECK(window.o == std::vector<double>{5, 3, 1.5});
+    p.sink = true;
+    inputs.sink = sink;
+    const Expectation both = reference::expect(p, inputs);
+    CHECK(both.v_low == std::vector<float>{0, 0, 0});
+    CHECK(both.v_high == std::vector<float>{5, 5, 2});
+    // the sink is nearly all of LSE, which fp32 rounds
+    CHECK(both.lse_bound == std::vector<double>(3, 2e-5 + 0x1p-22 * 1000));
+    CHECK(reference::compare(p, both, {zeros, std::vector<float>(3, 1000)}).ok);
+    CHECK_FALSE(reference::compare(p, both, {zeros, std::vector<float>(3, 1000.001f)}).ok);
+}
+
 TEST_CASE("an error just inside the bound passes and just outside fails") {
     for (const DType type : {DType::fp32, DType::bf16}) {
         for (const double sign : {-1.0, 1.0}) {

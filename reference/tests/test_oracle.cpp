@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <filesystem>
@@ -25,14 +26,17 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 struct Golden {
     Problem problem;
     std::string dtype; // of the file's q, k and v
-    std::vector<float> q, k, v;
+    std::vector<float> q, k, v, sink;
     std::vector<double> o, lse;
+    Inputs inputs() const { return {.dtype = DType::fp32, .q = q, .k = k, .v = v, .sink = sink}; }
 };
 
 Golden read_golden(const std::filesystem::path& path) {
     SafetensorsReader file(path.string());
     const std::vector<int64_t>& q = file.info("q").shape;
     const std::vector<int64_t>& k = file.info("k").shape;
+    const bool has_window = file.metadata().contains("window"),
+               has_sink = file.tensors().contains("sink");
     Golden golden{.problem = {.batch = q.at(0),
                               .heads = q.at(1),
                               .kv_heads = k.at(1),
@@ -40,11 +44,14 @@ Golden read_golden(const std::filesystem::path& path) {
                               .kv_len = k.at(2),
                               .head_dim = q.at(3),
                               .scale = std::stof(file.metadata().at("scale")),
-                              .causal = file.metadata().at("causal") == "yes"},
+                              .causal = file.metadata().at("causal") == "yes",
+                              .window = has_window ? std::stoll(file.metadata().at("window")) : 0,
+                              .sink = has_sink},
                   .dtype = file.info("q").dtype,
                   .q = file.read("q"),
                   .k = file.read("k"),
                   .v = file.read("v"),
+                  .sink = has_sink ? file.read("sink") : std::vector<float>(),
                   .o = file.read_double("o"),
                   .lse = file.read_double("lse")};
     validate(golden.problem);
@@ -111,12 +118,23 @@ TEST_CASE("the golden vectors cover every row of the function's table") {
         note(p.scale == default_scale(p.head_dim), "default scale");
         note(p.scale < default_scale(p.head_dim), "smaller scale");
         note(p.scale > default_scale(p.head_dim), "larger scale");
+        note(p.window == 1, "a window of one key");
+        note(p.window > 1 && p.q_len < p.kv_len, "a window, N_q < N_kv");
+        note(p.window > 1 && p.q_len == p.kv_len, "a window, N_q = N_kv");
+        note(p.window > 1 && p.q_len > p.kv_len, "a window, N_q > N_kv");
+        note(p.window > p.kv_len, "a window of more keys than there are");
+        note(p.sink && p.window > 0, "a sink and a window");
+        note(p.sink && !p.causal, "a sink without a mask");
+        note(std::ranges::count(golden.sink, -std::numeric_limits<float>::infinity()) > 0,
+             "a sink without a weight");
+        note(p.sink && std::ranges::any_of(golden.lse, [](double lse) { return lse > 1e29; }),
+             "a sink of 1e30");
         note(std::ranges::count(golden.lse, -infinity) > 0, "rows that see nothing");
         note(std::ranges::any_of(golden.lse, [](double lse) { return lse > 9e3; }), "huge logits");
         note(std::ranges::all_of(golden.lse, [](double lse) { return lse < -5e4; }),
              "very negative logits");
     }
-    CHECK(seen.size() == 16);
+    CHECK(seen.size() == 25);
     for (const int64_t d : {1, 5, 32, 64, 128, 256}) {
         CHECK(head_dims.contains(d));
     }
@@ -126,8 +144,7 @@ TEST_CASE("the golden vectors cover every row of the function's table") {
 TEST_CASE("the oracle agrees with the golden vectors") {
     for (const auto& [name, golden] : all_golden()) {
         CAPTURE(name);
-        const reference::Exact exact =
-            reference::oracle(golden.problem, {DType::fp32, golden.q, golden.k, golden.v});
+        const reference::Exact exact = reference::oracle(golden.problem, golden.inputs());
         REQUIRE(exact.o.size() == golden.o.size());
         REQUIRE(exact.lse.size() == golden.lse.size());
 
@@ -179,6 +196,58 @@ TEST_CASE("oracle: equal keys give the mean of the visible values") {
                 CHECK(std::abs(o - mean) <= 1e-14);
             }
         }
+    }
+}
+
+TEST_CASE("oracle: windows and sinks, key by key") {
+    for (const auto& [N_q, N_kv, window] :
+         {std::array{7, 7, 1}, {9, 5, 3}, {3, 11, 4}, {150, 140, 20}, {5, 5, 5}, {6, 4, 9}}) {
+        const Problem p{.heads = 4,
+                        .kv_heads = 2,
+                        .q_len = N_q,
+                        .kv_len = N_kv,
+                        .head_dim = 3,
+                        .scale = 0.7f,
+                        .causal = true,
+                        .window = window,
+                        .sink = true};
+        const std::vector<float> q = normal(p.q_size(), 1), k = normal(p.kv_size(), 2),
+                                 v = normal(p.kv_size(), 3),
+                                 sink = {0.5f, -2, -std::numeric_limits<float>::infinity(), 3};
+        const reference::Exact exact =
+            reference::oracle(p, {.dtype = DType::fp32, .q = q, .k = k, .v = v, .sink = sink});
+        double worst = 0;
+        for (int64_t h = 0; h < p.heads; ++h) {
+            for (int64_t i = 0; i < N_q; ++i) {
+                double sum = std::exp(static_cast<double>(sink[static_cast<size_t>(h)])), o[3] = {};
+                const float* Q = q.data() + p.q_offset(0, h) + 3 * i;
+                for (int64_t j = 0; j < N_kv; ++j) {
+                    const int64_t own = i + N_kv - N_q; // the query's own key
+                    if (j <= own && j > own - window) {
+                        const float *K = k.data() + p.kv_offset(0, h) + 3 * j,
+                                    *V = v.data() + p.kv_offset(0, h) + 3 * j;
+                        double score = 0;
+                        for (int x = 0; x < 3; ++x) {
+                            score += static_cast<double>(Q[x]) * static_cast<double>(K[x]);
+                        }
+                        const double weight = std::exp(static_cast<double>(p.scale) * score);
+                        sum += weight;
+                        for (int x = 0; x < 3; ++x) {
+                            o[x] += weight * static_cast<double>(V[x]);
+                        }
+                    }
+                }
+                const auto row = static_cast<size_t>(h * N_q + i);
+                const double lse = std::log(sum);
+                worst = std::max(worst, exact.lse[row] == lse ? 0 : std::abs(exact.lse[row] - lse));
+                for (size_t x = 0; x < 3; ++x) {
+                    worst = std::max(worst,
+                                     std::abs(exact.o[3 * row + x] - (sum > 0 ? o[x] / sum : 0)));
+                }
+            }
+        }
+        CAPTURE(N_q, N_kv, window);
+        CHECK(worst <= 1e-14);
     }
 }
 

@@ -5,11 +5,11 @@ these problems, and dQ, dK and dV (fp64) by PyTorch's autograd, through the same
 and V are those of the file above.
 
 They pin the oracle of reference/oracle.cpp. Each file holds q, k, v (fp32, fp16 or bf16), o and lse
-(fp64), and in its metadata `scale` and `causal`. The answers are computed from the definition: an
-explicit bottom-right mask, softmax and logsumexp. PyTorch's own is_causal is not used, because it
-aligns the mask top-left when N_q != N_kv. Each answer is compared with
-scaled_dot_product_attention's math path before it is written. Needs torch and safetensors. Nothing
-else needs this: its output is committed.
+(fp64), with a sink also sink (fp32), and in its metadata `scale`, `causal` and, with a window,
+`window`. The answers are computed from the definition: an explicit bottom-right mask, softmax and
+logsumexp. PyTorch's own is_causal is not used, because it aligns the mask top-left when
+N_q != N_kv. Each answer is compared with scaled_dot_product_attention's math path before it is
+written. Needs torch and safetensors. Nothing else needs this: its output is committed.
 """
 
 import argparse
@@ -40,6 +40,8 @@ class Case(NamedTuple):
     inputs: str  # "-" for N(0, 1)
     gradients: bool
     about: str
+    window: int = 0
+    sink: str = "-"  # "normal", or numbers
 
 
 # Gradients: of small ones, of which each has something that the others have not.
@@ -81,6 +83,30 @@ bf16_causal           1  2  1     18   34    64   yes     -      bf16   -       
 """  # noqa: E501
 
 
+# With a window (- : none), whose mask is causal, or a sink: normal, or a number for each head.
+WINDOWS = """
+name                  B  H  H_kv  N_q  N_kv  d    causal  scale  dtype  inputs        gradients  window  sink               about
+window_square         1  2  2     37   37    32   yes     -      fp32   -             -          9       -                  a window, N_q = N_kv
+window_short          2  2  1     13   50    64   yes     -      fp32   -             -          16      -                  a window, N_q < N_kv
+window_long           1  1  1     53   23    32   yes     -      fp32   -             -          8       -                  a window, N_q > N_kv: the first 30 queries see nothing
+window_one            1  2  2     19   21    32   yes     -      fp32   -             -          1       -                  a window of one key: O is V
+window_all            1  1  1     15   15    32   yes     -      fp32   -             -          40      -                  a window of more keys than there are
+window_across_tiles   1  1  1     300  310   8    yes     -      fp32   -             -          100     -                  a window, more rows than the oracle's tiles have
+window_sink           2  6  2     21   24    32   yes     -      fp32   -             -          7       normal             a window and a sink, H = 6, H_kv = 2
+window_sink_long      1  2  2     30   11    32   yes     -      fp32   -             -          4       normal             a window, a sink, N_q > N_kv: LSE is the sink where nothing is seen
+sink_full             1  4  2     17   29    64   -       -      fp32   -             -          -       normal             a sink, no mask
+sink_causal_bf16      1  2  1     18   34    64   yes     -      bf16   -             -          -       normal             a sink, bf16 inputs, causal
+sink_extreme          1  4  4     12   9     32   yes     -      fp32   -             -          5       1e30,-1e30,-inf,0  sinks of 1e30, -1e30, -inf and 0
+sink_equal_keys       1  1  1     12   31    32   -       -      fp32   zero_queries  -          -       0                  a sink that weighs as much as each key
+"""  # noqa: E501
+
+
+def read_window(line: str) -> Case:
+    *front, window, sink, about = line.split(None, 14)
+    case = read_case(" ".join([*front, about]))
+    return case._replace(window=0 if window == "-" else int(window), sink=sink)
+
+
 def read_case(line: str) -> Case:
     name, *sizes, causal, scale, dtype, inputs, gradients, about = line.split(None, 12)
     B, H, H_kv, N_q, N_kv, d = map(int, sizes)
@@ -90,6 +116,7 @@ def read_case(line: str) -> Case:
 
 
 CASES = [read_case(line) for line in TABLE.strip().splitlines()[1:]]
+CASES += [read_window(line) for line in WINDOWS.strip().splitlines()[1:]]
 
 
 def scale_of(case: Case) -> float:
@@ -131,10 +158,21 @@ def make_inputs(case: Case) -> tuple[torch.Tensor, ...]:
     return tuple(x.to(TYPES[case.dtype]) for x in (q, k, v))
 
 
+def make_sink(case: Case) -> torch.Tensor | None:
+    """A logit for each head, in fp32; None if there is no sink."""
+    if case.sink == "-":
+        return None
+    if case.sink != "normal":
+        return torch.tensor([float(x) for x in case.sink.split(",")])
+    generator = torch.Generator().manual_seed(zlib.crc32(f"{case.name} sink".encode()))
+    return torch.randn(case.heads, generator=generator, dtype=torch.float64).float()
+
+
 def visible(case: Case) -> torch.Tensor:
     """Which query sees which key."""
     i, j = torch.arange(case.q_len)[:, None], torch.arange(case.kv_len)[None, :]
-    return j <= i + (case.kv_len - case.q_len if case.causal else case.kv_len)
+    own = i + (case.kv_len - case.q_len if case.causal else case.kv_len)
+    return (j <= own) & (j > own - case.window) if case.window else j <= own
 
 
 def defined(
@@ -148,7 +186,11 @@ def defined(
     # Rows that see nothing would be NaN, and their gradients, too: their scores are replaced before
     # the softmax.
     blind = ~mask.any(dim=1)[:, None]
-    P = torch.softmax(S.masked_fill(blind, 0.0), dim=-1).masked_fill(blind, 0.0)
+    safe = S.masked_fill(blind, 0.0)
+    if (sink := make_sink(case)) is not None:  # one more column, which owns no row of V
+        column = sink.double()[:, None, None].expand(*S.shape[:3], 1)
+        S, safe = (torch.cat((x, column), dim=-1) for x in (S, safe))
+    P = torch.softmax(safe, dim=-1)[..., : case.kv_len].masked_fill(blind, 0.0)
     return P @ v, torch.logsumexp(S, dim=-1)
 
 
@@ -158,9 +200,15 @@ def attention(
     """O and LSE in float64."""
     q, k, v = (x.double() for x in (q, k, v))
     o, lse = defined(case, q, k, v)
+    mask = torch.zeros(case.q_len, case.kv_len, dtype=torch.float64)
+    mask = mask.masked_fill(~visible(case), -math.inf).expand(case.heads, -1, -1)
+    if (sink := make_sink(case)) is not None:  # here as a key of zeros, which the mask lifts
+        nothing = torch.zeros(*k.shape[:2], 1, case.head_dim, dtype=torch.float64)
+        k, v = (torch.cat((x, nothing), dim=2) for x in (k, v))
+        mask = torch.cat((mask, sink.double()[:, None, None].expand(-1, case.q_len, 1)), dim=2)
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         library = torch.nn.functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=visible(case), scale=scale_of(case), enable_gqa=True
+            q, k, v, attn_mask=mask, scale=scale_of(case), enable_gqa=True
         )
     difference = (library - o)[lse.isfinite()].abs().max().item()
     if not difference <= 1e-11 * o.abs().max().item():
@@ -197,6 +245,10 @@ def main(options: argparse.Namespace) -> int:
             tensors = dict(zip(("q", "k", "v", "o", "lse"), (q, k, v, *attention(case, q, k, v))))
         causal = "yes" if case.causal else "no"
         metadata = {"about": case.about, "scale": repr(scale_of(case)), "causal": causal}
+        if case.window:
+            metadata["window"] = str(case.window)
+        if (sink := make_sink(case)) is not None:
+            tensors["sink"] = sink
         save_file(tensors, path, metadata)
         path.chmod(0o644)  # save_file leaves it to its owner alone
     print(f"{len(cases)} cases written")
