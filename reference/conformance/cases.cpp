@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <span>
 
 namespace flash::conformance {
 namespace {
@@ -175,12 +176,17 @@ std::string kind_name(Kind kind) {
         return "large V";
     case Kind::small_values:
         return "small V";
+    case Kind::extreme_sinks:
+        return "extreme sinks";
     }
     return {};
 }
 
 std::string Case::group() const {
-    return kind_name(kind) + " " + shape_name({problem.q_len, problem.kv_len});
+    const std::string window =
+        problem.window > 0 ? ", window " + std::to_string(problem.window) : std::string();
+    return kind_name(kind) + " " + shape_name({problem.q_len, problem.kv_len}) + window +
+           (problem.sink ? ", sink" : "");
 }
 
 std::string Case::name() const {
@@ -203,6 +209,7 @@ Scope scope_of(const Rung& rung) {
         scope.longest = rung.has_gradients ? 217 : 512;
     }
     scope.backward = rung.has_gradients;
+    scope.window_and_sink = rung.window_and_sink;
     scope.many_rows = rung.backend().name() == "cuda";
     return scope;
 }
@@ -419,6 +426,51 @@ void add_many_blocks(List& list, const Scope& scope) {
     }
 }
 
+// Windows and sinks, on shapes whose tiles they cut in every way: below, at and above multiples of
+// 16, 32 and 64, one key, all keys and more; windows that end before the first key, because there
+// are more queries than keys. Every head dim and type meets all of them, with sinks and without in
+// turns; on a slow backend the types take turns.
+struct WindowShape {
+    Shape shape;
+    int64_t window; // 0: a sink beside the usual masks
+};
+constexpr std::array window_shapes = {
+    WindowShape{{97, 97}, 1},      WindowShape{{64, 128}, 64},   WindowShape{{113, 203}, 65},
+    WindowShape{{203, 113}, 17},   WindowShape{{300, 300}, 128}, WindowShape{{300, 310}, 127},
+    WindowShape{{1, 239}, 129},    WindowShape{{1, 5}, 1},       WindowShape{{512, 500}, 200},
+    WindowShape{{200, 200}, 1000}, WindowShape{{512, 127}, 63},  WindowShape{{140, 333}, 96},
+    WindowShape{{97, 130}, 0},     WindowShape{{300, 40}, 0}};
+
+// For detectors: tiles at both edges and between them, tiles that some warpgroups of a block skip,
+// and rows without keys.
+constexpr std::array detect_window_shapes = {WindowShape{{5, 71}, 20}, WindowShape{{136, 200}, 70},
+                                             WindowShape{{97, 97}, 1}, WindowShape{{200, 5}, 3},
+                                             WindowShape{{200, 5}, 0}};
+
+void add_windows(List& list, const Scope& scope, std::span<const WindowShape> some) {
+    for (size_t s = 0; s < some.size(); ++s) {
+        const auto& [shape, window] = some[s];
+        for (const bool sink : {false, true}) {
+            const bool extreme = sink && s % 2 == 0; // of six kinds
+            for (size_t t = 0; t < scope.dtypes.size(); ++t) {
+                for (size_t k = 0; k < scope.head_dims.size(); ++k) {
+                    const size_t n = s + k + (sink ? 1 : 0);
+                    if ((window == 0 && !sink) || is_for_another_type(scope, t, n)) {
+                        continue;
+                    }
+                    const bool causal = window > 0 || n / 2 % 2 == 0;
+                    Case c{extreme ? Kind::extreme_sinks : Kind::normal, scope.dtypes[t],
+                           make_problem(shape, scope.head_dims[k],
+                                        {causal, extreme ? Heads{6, 2} : Heads{2, 1}, true})};
+                    c.problem.window = window;
+                    c.problem.sink = sink;
+                    list.cases.push_back(c);
+                }
+            }
+        }
+    }
+}
+
 // The shape of reference/data's tensors, as it is and with a mask.
 void add_real_text(List& list, const Scope& scope) {
     constexpr int64_t heads = 12, tokens = 176, head_dim = 32;
@@ -460,6 +512,9 @@ List full(const Scope& scope) {
     add_spread(list, scope);
     add_many_blocks(list, scope);
     add_real_text(list, scope);
+    if (scope.window_and_sink) {
+        add_windows(list, scope, window_shapes);
+    }
     list.left_out.push_back(
         "inputs other than N(0,1): " + std::to_string(shapes.size() - some_shapes.size()) +
         " of the " + std::to_string(shapes.size()) +
@@ -558,6 +613,9 @@ List detect(const Scope& scope) {
                 list.cases.push_back(six);
             }
         }
+    }
+    if (scope.window_and_sink) {
+        add_windows(list, scope, detect_window_shapes);
     }
     if (scope.backward) {
         // Four tiles of 128 keys under a mask: where blocks take turns, the order of more than two

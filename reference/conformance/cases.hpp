@@ -32,11 +32,14 @@ enum class Kind {
     towering_middle, // of the one in the middle
     towering_last,   // of the last
     negative_scores,
-    huge_equal,   // Q and K hold one large number, so all scores are one, of 1e8 to 1e37
-    large_scale,  // N(0,1), and a scale of 1e7 and more
-    tiny_scale,   // N(0,1), and a scale of 1e-30 and less: all weights are equal
-    large_values, // V is one large number, 65504 in fp16, with a sign for each column
-    small_values, // N(0,1), and V of 1e-30, or 1e-4 in fp16
+    huge_equal,    // Q and K hold one large number, so all scores are one, of 1e8 to 1e37
+    large_scale,   // N(0,1), and a scale of 1e7 and more
+    tiny_scale,    // N(0,1), and a scale of 1e-30 and less: all weights are equal
+    large_values,  // V is one large number, 65504 in fp16, with a sign for each column
+    small_values,  // N(0,1), and V of 1e-30, or 1e-4 in fp16
+    extreme_sinks, // N(0,1), and sinks, head by head: the highest score of the middle row, which
+                   // weighs as much as a key; -inf; 1e30; -1e30; 80 more, and 80 less than that
+                   // score
 };
 
 std::string kind_name(Kind kind);
@@ -48,7 +51,7 @@ struct Case {
     int runs = 1; // more than one: all must give the same bits
     bool backward = false;
 
-    std::string group() const; // "normal 113x203": kind and N_q x N_kv
+    std::string group() const; // "normal 113x203, window 65, sink": kind, N_q x N_kv, what else
     std::string name() const;  // "fp32 d=64 causal B=1 H=6/2 scale=0.3": all the rest
 };
 
@@ -59,6 +62,7 @@ struct Scope {
     int64_t longest = 1024; // larger N_q and N_kv are left out, but for a few cases with many keys
     bool many_rows = false; // with many keys, as many queries; and many blocks
     bool backward = false;  // the gradients
+    bool window_and_sink = false; // problems with a window, a sink, or both, too
 };
 
 /// Every head dim of interest when the rung takes any; N <= 512 on SIMT, and many rows on a GPU

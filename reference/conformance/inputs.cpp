@@ -206,6 +206,20 @@ void spoil_head(const Problem& p, Tensors& t) {
     }
 }
 
+void make_extreme_sinks(const Problem& p, Tensors& t) {
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    for (int64_t h = 0; h < p.heads; ++h) {
+        const int64_t i = p.q_len / 2, keys = p.visible_keys(i) - p.first_key(i);
+        const Eigen::Map<const Matrix> q(t.q.data() + p.q_offset(0, h) + i * p.head_dim, 1,
+                                         p.head_dim),
+            K(t.k.data() + p.kv_offset(0, h) + p.first_key(i) * p.head_dim, keys, p.head_dim);
+        const float highest =
+            keys > 0 ? p.scale * reference::product_transposed(q, K).maxCoeff() : 0.0f;
+        const std::array sinks = {highest, -infinity, 1e30f, -1e30f, highest + 80, highest - 80};
+        t.sink[static_cast<size_t>(h)] = sinks[static_cast<size_t>(h) % sinks.size()];
+    }
+}
+
 void read_real_text(const Problem& p, Tensors& t) {
     SafetensorsReader file(FLASH_REAL_TEXT);
     for (const auto& [name, tensor] : {std::pair{"q", &t.q}, {"k", &t.k}, {"v", &t.v}}) {
@@ -231,6 +245,10 @@ Tensors make_inputs(const Case& c) {
     fill(t.q, p.q_size());
     fill(t.k, p.kv_size());
     fill(t.v, p.kv_size());
+
+    if (p.sink) {
+        fill(t.sink, p.heads);
+    }
 
     switch (c.kind) {
     case Kind::outliers:
@@ -303,6 +321,9 @@ Tensors make_inputs(const Case& c) {
     for (std::vector<float>* tensor : {&t.q, &t.k, &t.v}) {
         std::ranges::transform(*tensor, tensor->begin(),
                                [&](float x) { return round_to(c.dtype, x); });
+    }
+    if (c.kind == Kind::extreme_sinks) {
+        make_extreme_sinks(p, t);
     }
     if (c.backward) {
         NormalGenerator upstream(seed + 2);

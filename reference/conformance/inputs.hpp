@@ -9,6 +9,7 @@ namespace flash::conformance {
 
 struct Tensors {
     std::vector<float> q, k, v;
+    std::vector<float> sink;        // (H), if the problem has one
     std::vector<float> o, lse, d_o; // for a backward case: dO is N(0,1), O and LSE are the oracle's
     // (B, H, N_q): rows whose inputs hold NaN or infinity; empty when there is none
     std::vector<bool> spoilt;
@@ -16,7 +17,7 @@ struct Tensors {
     /// One flag for each of the B H_kv K/V heads with a spoilt row; empty when there is none.
     std::vector<bool> spoilt_heads(const Problem& p) const;
 
-    Inputs view(DType dtype) const { return {dtype, q, k, v, o, lse, d_o}; }
+    Inputs view(DType dtype) const { return {dtype, q, k, v, o, lse, d_o, sink}; }
 };
 
 /// The same numbers for the same case, everywhere: the seed is made of the case's name.

@@ -204,7 +204,7 @@ std::vector<Finding> run_and_judge(const Rung& rung, const Prepared& prepared) {
     }
     note(kind_of(verdict, false), verdict.message);
     note("finite", finite_where_spoilt(prepared, got));
-    if (c.problem.kv_len == 1) {
+    if (c.problem.kv_len == 1 && !c.problem.sink) {
         note("one key", differs_from_only_value(prepared, got));
     }
 
@@ -228,7 +228,7 @@ Prepared prepare(const Case& c) {
         prepared.gradients =
             reference::expect_gradients(c.problem, t.view(c.dtype), t.spoilt_heads(c.problem));
     } else {
-        prepared.expected = reference::expect(c.problem, {c.dtype, t.q, t.k, t.v}, t.spoilt);
+        prepared.expected = reference::expect(c.problem, t.view(c.dtype), t.spoilt);
         // Of huge equal scores no sum rounds in fp32, so all weights are equal. Beyond one step of
         // any rung, results are merged by LSE, in which log l is lost beside such scores.
         if (c.kind == Kind::huge_equal && c.problem.kv_len <= 16) {

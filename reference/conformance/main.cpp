@@ -99,6 +99,23 @@ int rung_main(Rung& rung, int argc, char** argv) {
         CHECK(program.starts_with("test_"));
         CHECK(program.find("_" + rung.name) != std::string::npos); // test_NN_name_observed, too
     });
+    add_test("a window and a sink are refused, unless the rung knows them", "[full]", [&] {
+        const Inputs nothing{rung.dtypes.at(0), {}, {}, {}};
+        const int64_t d = rung.head_dims.empty() ? 64 : rung.head_dims.front();
+        for (const Problem& p : {Problem{.head_dim = d, .causal = true, .window = 1},
+                                 Problem{.head_dim = d, .sink = true}}) {
+            std::string said;
+            try {
+                rung.on(p, nothing);
+            } catch (const Error& error) {
+                said = error.what();
+            }
+            CAPTURE(said);
+            const bool refused = said.starts_with(rung.name + " knows no ");
+            CHECK(refused != rung.window_and_sink);
+            CHECK(said.find('\n') == std::string::npos);
+        }
+    });
     add_groups(rung, full, "", "[full]", runs, done);
     add_groups(rung, conformance::detect(scope), "detect: ", "[.][detect]", runs, done);
     add_groups(rung, conformance::schedules(scope), "schedules: ", "[.][schedules]", runs, done);

@@ -12,8 +12,8 @@
 namespace flash::tests {
 
 template <class T>
-void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T* V, T* O,
-               float* LSE) {
+void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T* V,
+               const float* sink, T* O, float* LSE) {
     using Tile = reference::MatrixF;
     using reference::product, reference::product_transposed;
     constexpr int64_t Br = 32, Bc = 64;
@@ -93,13 +93,22 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                     S = score_scale * products;
                     for (int64_t i = 0; i < rows; ++i) {
                         float m_new = m(i);
+                        const int64_t own =
+                            i0 + i + (has(Defect::top_left_window) ? 0 : p.kv_len - p.q_len);
+                        int64_t first = own - std::min(p.window, p.kv_len) + 1 +
+                                        has(Defect::window_one_short) -
+                                        has(Defect::window_one_too_many);
+                        if (has(Defect::window_by_tiles) && first > 0) {
+                            first = first / Bc * Bc;
+                        }
                         for (int64_t j = 0; j < Bc; ++j) {
                             const int64_t diagonal =
                                 has(Defect::top_left_causal) ? i0 + i : i0 + i + p.kv_len - p.q_len;
                             const int64_t last = diagonal - has(Defect::causal_without_diagonal) +
                                                  has(Defect::causal_one_too_many);
                             const bool padding = j >= keys && !has(Defect::unmasked_padding);
-                            const bool hidden = p.causal && j0 + j > last;
+                            const bool hidden =
+                                p.causal && (j0 + j > last || (p.window > 0 && j0 + j < first));
                             if (padding || hidden) {
                                 S(i, j) = padding ? -infinity : masked;
                             } else if (has(Defect::rounds_scores_to_type)) {
@@ -151,6 +160,21 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                 }
 
                 for (int64_t i = 0; i < rows; ++i) {
+                    const bool sees_nothing = l(i) == 0;
+                    const float lse_of_keys = natural(m(i)) + std::log(l(i));
+                    if (sink != nullptr && !has(Defect::ignores_sink)) { // a last score
+                        const float logit = sink[has(Defect::sink_of_kv_head) ? p.kv_head(h) : h] *
+                                            (has(Defect::scales_sink) ? scale : 1.0f);
+                        const float s = base_2 ? logit * 1.44269504f : logit;
+                        const bool stays =
+                            has(Defect::no_maximum) || has(Defect::sink_without_maximum);
+                        const float m_new = stays ? m(i) : std::max(m(i), s);
+                        const float m_use = m_new == -infinity ? 0 : m_new;
+                        const float rescale = exponential(m(i) - m_use);
+                        l(i) = l(i) * rescale + exponential(s - m_use);
+                        O_tile.row(i) *= rescale;
+                        m(i) = m_new;
+                    }
                     const bool blind = has(Defect::hides_nan)
                                            ? !(l(i) > 0)
                                            : l(i) == 0 && !has(Defect::blind_rows_nan);
@@ -166,6 +190,12 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                     }
                     if (has(Defect::lse_without_maximum)) {
                         lse = std::log(l(i));
+                    }
+                    if (has(Defect::sink_not_in_lse)) {
+                        lse = sees_nothing ? -infinity : lse_of_keys;
+                    }
+                    if (has(Defect::sink_loses_blind_rows) && sees_nothing) {
+                        lse = -infinity;
                     }
                     LSE[q / d + i] = lse;
                     for (int64_t x = 0; x < d; ++x) {
@@ -192,11 +222,11 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
     }
 }
 
-template void attention(Defect, const Problem&, const float*, const float*, const float*, float*,
-                        float*);
-template void attention(Defect, const Problem&, const Half*, const Half*, const Half*, Half*,
-                        float*);
+template void attention(Defect, const Problem&, const float*, const float*, const float*,
+                        const float*, float*, float*);
+template void attention(Defect, const Problem&, const Half*, const Half*, const Half*, const float*,
+                        Half*, float*);
 template void attention(Defect, const Problem&, const Bfloat16*, const Bfloat16*, const Bfloat16*,
-                        Bfloat16*, float*);
+                        const float*, Bfloat16*, float*);
 
 } // namespace flash::tests

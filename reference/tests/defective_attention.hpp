@@ -41,6 +41,20 @@ enum class Defect {
     blind_rows_unwritten,
     blind_rows_nan, // 0 / 0
 
+    // The window.
+    window_one_short,    // j > own - W + 1
+    window_one_too_many, // j >= own - W
+    top_left_window,     // its lower edge alone: j > i - W
+    window_by_tiles,     // its lower edge at the first key of a tile
+
+    // The sink.
+    ignores_sink,
+    sink_not_in_lse,
+    scales_sink,
+    sink_of_kv_head,       // sink[h / (H / H_kv)]
+    sink_without_maximum,  // the maximum is that of the keys
+    sink_loses_blind_rows, // LSE = -infinity where no key is seen
+
     // Large and small numbers.
     // exp2(S c - m) by a fused multiply-add: where S is the largest, the rounding of m is left
     fuses_the_exponent,
@@ -77,13 +91,14 @@ enum class Defect {
 /// The defect is an argument, so that one function for each type holds them all, and is compiled
 /// once.
 template <class T>
-void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T* V, T* O,
-               float* LSE);
+void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T* V,
+               const float* sink, T* O, float* LSE);
 
 /// As a rung's function: without the argument.
 template <Defect defect, class T>
-void attention(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
-    attention(defect, p, Q, K, V, O, LSE);
+void attention(const Problem& p, const T* Q, const T* K, const T* V, const float* sink, T* O,
+               float* LSE) {
+    attention(defect, p, Q, K, V, sink, O, LSE);
 }
 
 } // namespace flash::tests

@@ -210,11 +210,19 @@ TEST_CASE(
 }
 
 TEST_CASE("names are unique") {
+    Scope windows{{DType::fp16, DType::bf16}, hopper_dims, 512};
+    windows.window_and_sink = true;
     for (const List& list : {conformance::full({{DType::fp32, DType::fp16}, cpu_dims, 1024}),
-                             conformance::detect({{DType::fp16, DType::bf16}, cuda_dims, 512})}) {
-        std::set<std::string> names;
+                             conformance::detect({{DType::fp16, DType::bf16}, cuda_dims, 512}),
+                             conformance::full(windows), conformance::detect(windows),
+                             conformance::schedules(windows)}) {
+        std::set<std::string> names, groups;
+        std::string group;
         for (const Case& c : list.cases) {
             CHECK(names.insert(c.group() + " " + c.name()).second);
+            const bool is_new = group != c.group(); // each group in one piece
+            CHECK(groups.insert(c.group()).second == is_new);
+            group = c.group();
         }
     }
 }

@@ -33,7 +33,8 @@ template <Defect defect> ForwardRung rung(const char* name) {
     return {.name = name,
             .fp32 = tests::attention<defect, float>,
             .fp16 = tests::attention<defect, Half>,
-            .bf16 = tests::attention<defect, Bfloat16>};
+            .bf16 = tests::attention<defect, Bfloat16>,
+            .window_and_sink = true};
 }
 
 template <Defect defect> Suspect suspect(const char* name, const char* sign) {
@@ -110,10 +111,36 @@ std::vector<Suspect> suspects() {
     return all;
 }
 
+// Mistakes that only problems with a window or a sink show.
+std::vector<Suspect> suspects_with_windows() {
+    return {
+        suspect<Defect::window_one_short>("window of W - 1 keys", "LSE at"),
+        suspect<Defect::window_one_too_many>("window of W + 1 keys", "LSE at"),
+        suspect<Defect::top_left_window>("window aligned top-left", "LSE at"),
+        suspect<Defect::window_by_tiles>("window that begins with a tile", "LSE at"),
+        suspect<Defect::ignores_sink>("ignores the sink", "LSE at"),
+        suspect<Defect::sink_not_in_lse>("LSE without the sink", "LSE at"),
+        suspect<Defect::scales_sink>("scales the sink", "LSE at"),
+        suspect<Defect::sink_of_kv_head>("takes the sink of the K/V head", "LSE at"),
+        suspect<Defect::sink_without_maximum>("maximum without the sink", "LSE at"),
+        suspect<Defect::sink_loses_blind_rows>("no sink in rows that see nothing", "is -inf"),
+    };
+}
+
 // The lists of SIMT, N <= 512. Wrong attentions are tried with one head dim, which their mistakes
 // do not depend on; correct ones with those of the CUDA rungs, spread over the types.
 Scope scope(DType type, std::vector<int64_t> head_dims = {64}) {
     return {{type}, std::move(head_dims), 512};
+}
+
+// Of a list those with a window or a sink.
+List windows(List (*list_of)(const Scope&), DType type, std::vector<int64_t> head_dims = {64}) {
+    Scope with = scope(type, std::move(head_dims));
+    with.window_and_sink = true;
+    List list = list_of(with);
+    std::erase_if(list.cases,
+                  [](const Case& c) { return c.problem.window == 0 && !c.problem.sink; });
+    return list;
 }
 
 std::string joined(const std::vector<std::string>& messages) {
@@ -245,6 +272,18 @@ TEST_CASE("the detect list rejects every wrong attention") {
 TEST_CASE("the detect list accepts correct attentions") {
     for (const DType type : {DType::fp32, DType::fp16, DType::bf16}) {
         accept_correct(conformance::detect(scope(type)));
+    }
+}
+
+TEST_CASE("problems with windows and sinks reject every mistake about them, and nothing right") {
+    for (const DType type : {DType::fp32, DType::fp16, DType::bf16}) {
+        for (const bool is_full : {false, true}) {
+            const std::string name = is_full ? "full" : "detect";
+            reject_all("windows and sinks of the list `" + name + "`, " + dtype_name(type),
+                       windows(is_full ? conformance::full : conformance::detect, type), type,
+                       is_full, suspects_with_windows());
+        }
+        accept_correct(windows(conformance::full, type, {32, 128}));
     }
 }
 
