@@ -60,14 +60,13 @@ struct Problem {
         return (b * kv_heads + kv_head(h)) * kv_len * head_dim;
     }
 
-    /// Query i sees keys first_key(i) .. visible_keys(i) - 1; without a window these are the first
-    /// ones, so that visible_keys(i) is their number.
-    int64_t first_key(int64_t i) const {
-        const int64_t reach = std::min(window, kv_len); // nothing overflows with it
-        return window > 0 ? std::max<int64_t>(i + kv_len - q_len + 1 - reach, 0) : 0;
-    }
+    /// Query i sees keys 0 .. visible_keys(i) - 1; with a window those from first_key(i) on.
     int64_t visible_keys(int64_t i) const {
         return causal ? std::clamp<int64_t>(i + kv_len - q_len + 1, 0, kv_len) : kv_len;
+    }
+    int64_t first_key(int64_t i) const {
+        const int64_t reach = std::min(window, kv_len); // with it nothing overflows
+        return window > 0 ? std::max<int64_t>(i + kv_len - q_len + 1 - reach, 0) : 0;
     }
 
     /// Floating-point operations by the field's convention: 4 B H N_q N_kv d, half of it when

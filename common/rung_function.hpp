@@ -63,6 +63,10 @@ template <class T> class Forward {
         takes_sink() ? with_sink_(p, Q, K, V, sink, O, LSE, workspace)
                      : plain_(p, Q, K, V, O, LSE, workspace);
     }
+    void operator()(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE,
+                    void* workspace) const {
+        (*this)(p, Q, K, V, nullptr, O, LSE, workspace);
+    }
 
   private:
     Plain plain_;

@@ -20,6 +20,7 @@
 #include "steps/32_warp_specialization/warp_specialization.hpp"
 #include "steps/33_persistent_blocks/persistent_blocks.hpp"
 #include "steps/34_overlap/overlap.hpp"
+#include "steps/35_window/window.hpp"
 #include "steps/51_packed_heads/packed_heads.hpp"
 #include "steps/52_split_kv/split_kv.hpp"
 #include "steps/53_paged_kv/paged_kv.hpp"
@@ -57,6 +58,11 @@ const flash::ForwardRung described[] = {{.name = "lazy_maximum",
                                          .fp16 = overlap::attention<flash::Half>,
                                          .bf16 = overlap::attention<flash::Bfloat16>,
                                          .workspace_bytes = overlap::workspace_bytes},
+                                        {.name = "window",
+                                         .fp16 = window::attention<flash::Half>,
+                                         .bf16 = window::attention<flash::Bfloat16>,
+                                         .workspace_bytes = window::workspace_bytes,
+                                         .window_and_sink = true},
                                         {.name = "packed_heads",
                                          .fp16 = packed_heads::attention<flash::Half>,
                                          .bf16 = packed_heads::attention<flash::Bfloat16>,
@@ -101,7 +107,7 @@ Prepared prepare(DType dtype, int64_t N_kv, const Keys& keys, const std::vector<
                  float V = 1, size_t rows = 32) {
     const Problem p{.q_len = 128, .kv_len = N_kv, .head_dim = 64, .scale = 1.0f / 8};
     Prepared prepared{{flash::conformance::Kind::normal, dtype, p}, {}, {}, {}};
-    auto& [q, k, v, o, lse, d_o, spoilt] = prepared.tensors;
+    auto& [q, k, v, sink, o, lse, d_o, spoilt] = prepared.tensors;
     q.resize(static_cast<size_t>(p.q_size()));
     k.resize(static_cast<size_t>(p.kv_size()));
     v.resize(static_cast<size_t>(p.kv_size()));

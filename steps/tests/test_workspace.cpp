@@ -20,6 +20,7 @@
 #include "steps/12_flash_attention_1/flash_attention_1.hpp"
 #include "steps/33_persistent_blocks/persistent_blocks.hpp"
 #include "steps/34_overlap/overlap.hpp"
+#include "steps/35_window/window.hpp"
 #include "steps/42_backward_two_kernels/backward_two_kernels.hpp"
 #include "steps/43_backward_one_kernel/backward_one_kernel.hpp"
 #include "steps/44_backward_roles/backward_roles.hpp"
@@ -80,6 +81,9 @@ const Called rungs[] = {
     {.name = "overlap",
      .workspace_bytes = overlap::workspace_bytes,
      .bf16 = overlap::attention<Bfloat16>},
+    {.name = "window",
+     .workspace_bytes = window::workspace_bytes,
+     .bf16 = window::attention<Bfloat16>},
     {.name = "backward_two_kernels",
      .workspace_bytes = backward_two_kernels::workspace_bytes,
      .backward = backward_two_kernels::attention_backward<Bfloat16>},

@@ -11,10 +11,10 @@
 namespace flash {
 
 /// The producer's part in a tile of Q. One thread asks for every consumer's rows of Q, and then for
-/// tiles of K and V in turn. `at` is where it goes on in their rings.
+/// tiles of K and V in turn, from key `begin` on. `at` is where it goes on in their rings.
 template <class Tiles, class Q_tiles, class KV_ring>
 __device__ inline void fetch(const Task& task, Tile tile, Q_tiles& Q_smem, uint64_t* Q_full,
-                             KV_ring& K, KV_ring& V, typename KV_ring::Place& at) {
+                             KV_ring& K, KV_ring& V, typename KV_ring::Place& at, int begin = 0) {
     const int i0 = tile.i * Tiles::Br;
     const int KV_head = tile.head / task.group;
     const int keys = visible_keys(task, i0, i0 + Tiles::Br); // tiles beyond them are never loaded
@@ -23,7 +23,7 @@ __device__ inline void fetch(const Task& task, Tile tile, Q_tiles& Q_smem, uint6
         const int first = i0 + w * Tiles::Q::rows;
         tma_load<4>(Q_smem[w].data, task.Q, {0, first, 0, tile.head}, Q_full);
     }
-    for (int j0 = 0; j0 < keys; j0 += Tiles::Bc) {
+    for (int j0 = begin; j0 < keys; j0 += Tiles::Bc) {
         uint64_t* const K_full = &K.full[at.stage];
         uint64_t* const V_full = &V.full[at.stage];
         K.acquire(at); // all warps have read the tile of K before

@@ -30,7 +30,8 @@ namespace {
 using conformance::Case;
 
 conformance::Scope scope_of(const Rung& rung, const std::string& head_dims, int64_t longest) {
-    conformance::Scope scope{rung.dtypes, {}, longest, false, rung.has_gradients};
+    conformance::Scope scope{rung.dtypes,         {}, longest, false, rung.has_gradients,
+                             rung.window_and_sink};
     std::istringstream stream(head_dims);
     for (std::string d; std::getline(stream, d, ',');) {
         scope.head_dims.push_back(std::stoi(d));
@@ -45,6 +46,10 @@ std::string options_of(const Case& c) {
     text << "--batch " << p.batch << " --heads " << p.heads << " --kv-heads " << p.kv_heads
          << " --q-len " << p.q_len << " --kv-len " << p.kv_len << " --head-dim " << p.head_dim
          << " --dtype " << dtype_name(c.dtype) << (p.causal ? " --causal" : "");
+    if (p.window > 0) {
+        text << " --window " << p.window;
+    }
+    text << (p.sink ? " --sink" : "");
     return text.str();
 }
 
