@@ -14,8 +14,8 @@
 namespace flash {
 
 /// Q, K, V on the host, as floats that are exactly representable in `dtype`. A backward rung also
-/// gets O and dO, in the same type, and LSE; the reference makes its own O and LSE. The sink, (H)
-/// in fp32, is there if the problem has one.
+/// gets O and dO, in the same type, and LSE. The sink, (H) in fp32, is there if the problem has
+/// one.
 struct Inputs {
     DType dtype = DType::fp32;
     std::span<const float> q, k, v;
