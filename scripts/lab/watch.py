@@ -45,6 +45,7 @@ PROBLEMS = {
     "wgmma_tma": "--heads 1 --q-len 256 --kv-len 576 --head-dim 64",
     "persistent_blocks": "--heads 6 --q-len 256 --kv-len 768 --head-dim 64",
     "overlap": "--heads 6 --q-len 256 --kv-len 768 --head-dim 64",
+    "window": "--heads 1 --q-len 256 --kv-len 512 --window 128 --head-dim 64",
     "packed_heads": "--heads 4 --kv-heads 1 --q-len 2 --kv-len 384 --head-dim 64",
     "split_kv": "--heads 4 --kv-heads 1 --q-len 1 --kv-len 1024 --head-dim 128",
     "paged_kv": "--block 2 --batch 3 --heads 4 --kv-heads 1 --q-len 1 --kv-len 1000 "
