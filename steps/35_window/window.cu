@@ -14,6 +14,7 @@
 // Against overlap: the producer begins at first_key, and each warpgroup passes the tiles below its
 // own window, as it passed those above it. There is a second mask. When all keys are through, the
 // sink comes in, by one more step of the online softmax. Tiles, rings and the loop are overlap's.
+// From persistent_blocks, by way of derived/persistent.hpp: the shared memory and the producer.
 // Look at: first_key, and who begins where.
 // Gained: not yet timed on a GPU. As counted, tiles of keys fetched: six in place of N / 64.
 // First published: Longformer (2020), for windows; StreamingLLM (2023) and gpt-oss (2025), for
@@ -23,7 +24,6 @@
 #include <algorithm>
 
 #include "common/cuda/cuda.hpp"
-#include "common/cuda/derived/fetch.hpp"
 #include "common/cuda/derived/persistent.hpp"
 #include "common/cuda/derived/ring.hpp"
 #include "common/cuda/derived/store_tile.hpp"
@@ -44,7 +44,8 @@ struct Task : flash::Task {
     int H;
 };
 
-/// The first key that query i sees: its own is the last of W.
+/// The first key that query i sees: its own is the last of W. The producer asks, too, for the first
+/// row of a block. TMA fetches from any key on, so tiles need not begin at multiples of Bc.
 __device__ inline int first_key(const Task& task, int i) {
     return max(visible_keys(task, i) - task.window, 0);
 }
@@ -68,27 +69,6 @@ template <int head_dim> struct Tiles {
     static_assert(consumers * consumer_registers + producer_registers <=
                   (consumers + 1) * registers);
 };
-
-/// persistent_blocks' producer, but the first tile of keys begins where the window of the first row
-/// does. TMA fetches from any row on, so this need not be a multiple of Bc.
-template <class Tiles>
-__device__ void produce(const Task& task, unsigned* drawn, Shared<Tiles>& smem) {
-    const int tiles = task.order.heads * task.order.Tr;
-    flash::RingPlace<Tiles::Q_stages> Q;
-    flash::RingPlace<Tiles::stages> KV;
-    for (int number = blockIdx.x;; number = gridDim.x + atomicAdd(drawn, 1)) {
-        smem.Q.acquire(Q); // O, in Q's place, has been stored, and the number before has been read
-        smem.number[Q.stage] = number;
-        if (number >= tiles) {
-            flash::mbarrier_arrive(&smem.Q.full[Q.stage]); // the consumers may read the number
-            return;
-        }
-        const flash::Tile tile = flash::tile_of(number, task.order);
-        flash::fetch<Tiles>(task, tile, smem.Q.tile[Q.stage], &smem.Q.full[Q.stage], smem.K, smem.V,
-                            KV, first_key(task, tile.i * Tiles::Br));
-        Q.next();
-    }
-}
 
 /// The lower edge: row g sees no key before column `from`, and row g + 8 none of 8 more.
 template <int fragments> __device__ void mask_before(float (&S_reg)[fragments][4], int from) {
@@ -250,7 +230,7 @@ __global__ __launch_bounds__(Tiles::threads, 1) // one block on an SM
     if (threadIdx.x / warpgroup == Tiles::consumers) { // the producer
         flash::give_registers<Tiles::producer_registers>();
         if (threadIdx.x % warpgroup == 0) {
-            produce<Tiles>(task, drawn, smem);
+            flash::produce(task, drawn, smem);
         }
         return;
     }

@@ -16,10 +16,14 @@ template <class Tiles> struct PersistentShared {
     int number[Tiles::Q_stages]; // of the tile of Q in each stage
 };
 
+/// The first key that query i sees. A rung whose own kind of Task has another one is asked instead.
+__device__ inline int first_key(const Task&, int /*i*/) { return 0; }
+
 /// The producer, one thread: it draws tiles of Q from a counter and fetches what they need. A
 /// number that no tile has tells the consumers that there are no more.
-template <class Tiles>
-__device__ inline void produce(const Task& task, unsigned* drawn, PersistentShared<Tiles>& smem) {
+template <class RungTask, class Tiles>
+__device__ inline void produce(const RungTask& task, unsigned* drawn,
+                               PersistentShared<Tiles>& smem) {
     const int tiles = task.order.heads * task.order.Tr;
     RingPlace<Tiles::Q_stages> Q;
     RingPlace<Tiles::stages> KV;
@@ -30,8 +34,9 @@ __device__ inline void produce(const Task& task, unsigned* drawn, PersistentShar
             mbarrier_arrive(&smem.Q.full[Q.stage]); // the consumers may read the number
             return;
         }
-        fetch<Tiles>(task, tile_of(number, task.order), smem.Q.tile[Q.stage], &smem.Q.full[Q.stage],
-                     smem.K, smem.V, KV);
+        const Tile tile = tile_of(number, task.order);
+        fetch<Tiles>(task, tile, smem.Q.tile[Q.stage], &smem.Q.full[Q.stage], smem.K, smem.V, KV,
+                     first_key(task, tile.i * Tiles::Br));
         Q.next();
     }
 }
