@@ -149,6 +149,34 @@ void run_paged(const flash::Problem& p, const int64_t* sizes, void* const* x, vo
 }
 #endif
 
+[[noreturn]] void knows_no_window() {
+    throw std::invalid_argument("it knows neither windows nor sinks; the rung window does");
+}
+
+#if !defined(RUNG_FP32) && !defined(RUNG_BACKWARD)
+template <class T>
+void run_window(const flash::Problem& p, void* const* x, [[maybe_unused]] void* workspace) {
+    const auto start = [&p](void* const* there, const float* sink, void* memory) {
+        function<T>()(p, at<T>(there[0]), at<T>(there[1]), at<T>(there[2]), sink, at<T>(there[4]),
+                      at<float>(there[5]), memory);
+    };
+    if (!function<T>().takes_sink()) {
+        knows_no_window();
+    }
+#ifdef RUNG_ON_SIMT
+    const int64_t q = p.q_size() * int64_t{sizeof(T)}, kv = p.kv_size() * int64_t{sizeof(T)};
+    const char* const names[] = {"Q", "K", "V", "the sink", "O", "LSE"};
+    const int64_t sink_bytes = p.sink ? p.heads * int64_t{sizeof(float)} : 0;
+    const int64_t bytes[] = {q, kv, kv, sink_bytes, q, p.lse_size() * int64_t{sizeof(float)}};
+    on_device(names, bytes, 4, x, workspace_of<T>(p), [&](void* const* there, void* memory) {
+        start(there, p.sink ? at<float>(there[3]) : nullptr, memory);
+    });
+#else
+    start(x, at<float>(x[3]), workspace);
+#endif
+}
+#endif
+
 void work_on([[maybe_unused]] int device, [[maybe_unused]] void* stream) {
 #ifdef __CUDACC__
     FLASH_CHECK_CUDA(cudaSetDevice(device));
@@ -160,7 +188,8 @@ void work_on([[maybe_unused]] int device, [[maybe_unused]] void* stream) {
 #endif
 }
 
-flash::Problem problem(const int64_t* sizes, float scale, int causal) {
+flash::Problem problem(const int64_t* sizes, float scale, int causal, int64_t window = 0,
+                       bool sink = false) {
     return {.batch = sizes[0],
             .heads = sizes[1],
             .kv_heads = sizes[2],
@@ -168,12 +197,15 @@ flash::Problem problem(const int64_t* sizes, float scale, int causal) {
             .kv_len = sizes[4],
             .head_dim = sizes[5],
             .scale = scale,
-            .causal = causal != 0};
+            .causal = causal != 0,
+            .window = window,
+            .sink = sink};
 }
 
 /// The same, or std::invalid_argument, which says what is wrong with it.
-flash::Problem valid_problem(const int64_t* sizes, float scale, int causal) {
-    const flash::Problem p = problem(sizes, scale, causal);
+flash::Problem valid_problem(const int64_t* sizes, float scale, int causal, int64_t window = 0,
+                             bool sink = false) {
+    const flash::Problem p = problem(sizes, scale, causal, window, sink);
     try {
         flash::validate(p);
     } catch (const flash::Error& error) {
@@ -229,6 +261,26 @@ extern "C" int rung_attention(int bf16, const int64_t* sizes, float scale, int c
 #else
         bf16 != 0 ? run<flash::Bfloat16>(p, tensors, workspace)
                   : run<flash::Half>(p, tensors, workspace);
+#endif
+    };
+    return outcome_of(work, message, message_size);
+}
+
+/// The same with a window, 0 for none, or a sink, where the rung can. `tensors` are Q, K, V, the
+/// sink or null, O and LSE.
+extern "C" int rung_attention_window([[maybe_unused]] int bf16, const int64_t* sizes, float scale,
+                                     int causal, int64_t window,
+                                     [[maybe_unused]] void* const* tensors,
+                                     [[maybe_unused]] void* workspace, int device, void* stream,
+                                     char* message, size_t message_size) {
+    const auto work = [&] {
+        const flash::Problem p = valid_problem(sizes, scale, causal, window, tensors[3] != nullptr);
+        work_on(device, stream);
+#if defined(RUNG_FP32) || defined(RUNG_BACKWARD)
+        knows_no_window();
+#else
+        bf16 != 0 ? run_window<flash::Bfloat16>(p, tensors, workspace)
+                  : run_window<flash::Half>(p, tensors, workspace);
 #endif
     };
     return outcome_of(work, message, message_size);

@@ -22,6 +22,7 @@ class Found(ctypes.Structure):
     _fields_ = [
         ("attention", ctypes.c_void_p),
         ("attention_paged", ctypes.c_void_p),
+        ("attention_window", ctypes.c_void_p),
         ("workspace_bytes", ctypes.c_void_p),
         ("emulated", ctypes.c_int),
         ("unordered", ctypes.c_int),
@@ -58,7 +59,7 @@ def find(
         wanted = rung.decode(), bool(backward), dtype.decode(), head_dim
         chosen = choose(*wanted, gpu, bool(ordered), bool(few_queries))
         functions = functions_of(chosen, gpu)
-        for name in ("attention", "attention_paged", "workspace_bytes"):
+        for name in ("attention", "attention_paged", "attention_window", "workspace_bytes"):
             function = getattr(functions, f"rung_{name}")
             setattr(found, name, ctypes.cast(function, ctypes.c_void_p).value)
         found.emulated = gpu is None and chosen.cuda
@@ -75,6 +76,7 @@ torch.ops.load_library(library)
 ctypes.CDLL(library).flash_steps_find_with(find)
 forward = torch.ops.flash_steps.attention.default
 forward_paged = torch.ops.flash_steps.attention_paged.default
+forward_window = torch.ops.flash_steps.attention_window.default
 
 
 def scale_for(scale: float | None, **tensors: torch.Tensor) -> float:
@@ -96,6 +98,8 @@ def attention(
     rung: str | None = None,
     return_lse: bool = False,
     backward_rung: str | None = None,
+    window: int | None = None,
+    sink: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """O = softmax(scale Q K^T) V, computed by a rung of the ladder.
 
@@ -109,10 +113,20 @@ def attention(
     `return_lse`: also LSE (B, H, N_q), the logarithm of each row's sum of exp(scores), which has no
     gradient. Rungs that sum up rounded weights (lean_softmax to multistage, and those for decoding)
     are off by up to 0.004 there in bf16. Under torch.autocast q, k and v get its type first.
+    `window`: query i sees the last W keys up to its own, i + N_kv - N_q, which implies `causal`.
+    `sink` (H), float32, finite or -inf: a logit per head that joins the sum, and LSE, and owns no
+    key. Both are the rung window's, and have no gradients yet.
     Raises ValueError or TypeError for wrong arguments, RuntimeError where the rung cannot be built
     or run, and NotImplementedError for forward-mode derivatives.
     """
     scale = scale_for(scale, q=q, k=k, v=v)
+    if window is not None and window < 1:
+        raise ValueError(f"window must be at least 1, the query's own key, got {window}")
+    if window is not None or sink is not None:
+        causal = bool(causal) or window is not None
+        named = "window" if rung is None else str(rung)
+        o, lse = forward_window(q, k, v, sink, window or 0, causal, scale, named)
+        return (o, lse) if return_lse else o
     names = ("" if name is None else str(name) for name in (rung, backward_rung))
     o, lse = forward(q, k, v, bool(causal), scale, *names)
     return (o, lse) if return_lse else o

@@ -41,6 +41,9 @@ struct Found {
     int (*attention_paged)(int bf16, const int64_t* sizes, float scale, int causal,
                            const int64_t* cache, void* const* tensors, void* workspace, int device,
                            void* stream, char* message, size_t message_size);
+    int (*attention_window)(int bf16, const int64_t* sizes, float scale, int causal, int64_t window,
+                            void* const* tensors, void* workspace, int device, void* stream,
+                            char* message, size_t message_size);
     int64_t (*workspace_bytes)(const int64_t* sizes, int causal);
     int emulated;  // by the SIMT backend, whose kernels take turns
     int unordered; // it adds to dQ in the order in which blocks come
@@ -100,9 +103,11 @@ void* current_stream([[maybe_unused]] int device) {
 }
 
 /// Runs a rung on these tensors, inputs and outputs in the order of its C entry. `sizes` are B, H,
-/// H_kv, N_q, N_kv and d; `cache` those of a cache in pages, or null.
+/// H_kv, N_q, N_kv and d; `cache` those of a cache in pages, or null. With a window, 0 for none,
+/// the tensors may have a sink among them.
 void run(const Wanted& wanted, const Tensor& q, const int64_t (&sizes)[6], bool causal,
-         double scale, std::initializer_list<Tensor> tensors, const int64_t* cache = nullptr) {
+         double scale, std::initializer_list<Tensor> tensors, const int64_t* cache = nullptr,
+         std::optional<int64_t> window = {}) {
     const auto factor = static_cast<float>(scale);
     TORCH_CHECK_VALUE(std::isfinite(factor) && factor > 0, "scale is ", scale,
                       "; as an fp32 number it must be finite and > 0");
@@ -113,7 +118,7 @@ void run(const Wanted& wanted, const Tensor& q, const int64_t (&sizes)[6], bool 
     }
     std::vector<void*> pointers;
     for (const Tensor& tensor : tensors) {
-        pointers.push_back(tensor.data_ptr());
+        pointers.push_back(tensor.defined() ? tensor.data_ptr() : nullptr);
     }
     // Freed on return, though the rung may still run: PyTorch gives the memory to later work on
     // this stream alone.
@@ -130,10 +135,13 @@ void run(const Wanted& wanted, const Tensor& q, const int64_t (&sizes)[6], bool 
     const int device = wanted.device >= 0 ? wanted.device : 0;
     void* const stream = wanted.device >= 0 ? current_stream(wanted.device) : nullptr;
     const int failed =
-        cache == nullptr ? rung.attention(bf16, sizes, factor, causal, pointers.data(), memory,
-                                          device, stream, message, sizeof message)
-                         : rung.attention_paged(bf16, sizes, factor, causal, cache, pointers.data(),
-                                                memory, device, stream, message, sizeof message);
+        window ? rung.attention_window(bf16, sizes, factor, causal, *window, pointers.data(),
+                                       memory, device, stream, message, sizeof message)
+        : cache == nullptr
+            ? rung.attention(bf16, sizes, factor, causal, pointers.data(), memory, device, stream,
+                             message, sizeof message)
+            : rung.attention_paged(bf16, sizes, factor, causal, cache, pointers.data(), memory,
+                                   device, stream, message, sizeof message);
     TORCH_CHECK_VALUE(failed != 2, rung.name, ": ", message);
     TORCH_CHECK(failed == 0, rung.name, ": ", message);
 }
@@ -264,6 +272,9 @@ using Forward = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const T
                                            double, Text, Text);
 using Paged = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                                          const Tensor&, bool, double);
+using Window = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&,
+                                          const std::optional<Tensor>&, int64_t, bool, double,
+                                          Text);
 using Backward = std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&,
                                                     const Tensor&, const Tensor&, const Tensor&,
                                                     bool, double, Text);
@@ -315,6 +326,35 @@ std::tuple<Tensor, Tensor> attention_paged(const Tensor& q, const Tensor& k, con
     return {o, lse};
 }
 
+/// O and LSE with a window, 0 for none, and a sink or none.
+std::tuple<Tensor, Tensor> attention_window(const Tensor& q, const Tensor& k, const Tensor& v,
+                                            const std::optional<Tensor>& sink, int64_t window,
+                                            bool causal, double scale, Text rung) {
+    check(q, k, v);
+    if (sink) {
+        TORCH_CHECK_TYPE(sink->scalar_type() == at::kFloat, "sink is ", type(*sink),
+                         "; torch.float32 is expected");
+        check_device("sink", *sink, q);
+        TORCH_CHECK_VALUE(sink->dim() == 1 && sink->size(0) == q.size(1) && sink->is_contiguous(),
+                          "sink is ", shape(*sink), "; a logit for each of the ", q.size(1),
+                          " heads of q is expected");
+    }
+    const c10::OptionalDeviceGuard guard(q.device());
+    Tensor o = at::empty_like(q);
+    Tensor lse = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
+    const Wanted wanted{.rung = {rung.data(), rung.size()},
+                        .backward = false,
+                        .ordered = false,
+                        .type = q.scalar_type(),
+                        .head_dim = q.size(3),
+                        .few_queries = false,
+                        .device = gpu_of(q)};
+    const int64_t sizes[] = {q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3)};
+    run(wanted, q, sizes, causal, scale, {q, k, v, sink.value_or(Tensor()), o, lse}, nullptr,
+        window);
+    return {o, lse};
+}
+
 /// dQ, dK and dV. By the fastest rung that fits, or, where PyTorch is to be deterministic, by one
 /// that gives the same bits in every run.
 std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& q, const Tensor& k,
@@ -350,6 +390,13 @@ std::tuple<Tensor, Tensor> attention_shapes(const Tensor& q, const Tensor& k, co
 
 std::tuple<Tensor, Tensor> attention_paged_shapes(const Tensor& q, const Tensor&, const Tensor&,
                                                   const Tensor&, const Tensor&, bool, double) {
+    return {at::empty_like(q),
+            at::empty_symint(q.sym_sizes().slice(0, 3), q.options().dtype(at::kFloat))};
+}
+
+std::tuple<Tensor, Tensor> attention_window_shapes(const Tensor& q, const Tensor&, const Tensor&,
+                                                   const std::optional<Tensor>&, int64_t, bool,
+                                                   double, Text) {
     return {at::empty_like(q),
             at::empty_symint(q.sym_sizes().slice(0, 3), q.options().dtype(at::kFloat))};
 }
@@ -448,6 +495,16 @@ std::tuple<Tensor, Tensor> attention_paged_with_autocast(const Tensor& q, const 
     return attention.call(cast(q), k, v, table, lengths, causal, scale);
 }
 
+std::tuple<Tensor, Tensor> attention_window_with_autocast(const Tensor& q, const Tensor& k,
+                                                          const Tensor& v,
+                                                          const std::optional<Tensor>& sink,
+                                                          int64_t window, bool causal, double scale,
+                                                          Text rung) {
+    const InTypeOfAutocast cast(q);
+    static const auto attention = operator_named<Window>("flash_steps::attention_window");
+    return attention.call(cast(q), cast(k), cast(v), sink, window, causal, scale, rung);
+}
+
 } // namespace
 
 TORCH_LIBRARY(flash_steps, library) {
@@ -460,6 +517,9 @@ TORCH_LIBRARY(flash_steps, library) {
     library.def("attention_paged(Tensor q, Tensor k_pages, Tensor v_pages, Tensor table, Tensor "
                 "lengths, bool causal, float scale) -> (Tensor o, Tensor lse)",
                 tags);
+    library.def("attention_window(Tensor q, Tensor k, Tensor v, Tensor? sink, int window, bool "
+                "causal, float scale, str rung) -> (Tensor o, Tensor lse)",
+                tags);
     library.def("attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, "
                 "bool causal, "
                 "float scale, str rung) -> (Tensor dq, Tensor dk, Tensor dv)",
@@ -468,30 +528,36 @@ TORCH_LIBRARY(flash_steps, library) {
 TORCH_LIBRARY_IMPL(flash_steps, CPU, library) {
     library.impl("attention", attention);
     library.impl("attention_paged", attention_paged);
+    library.impl("attention_window", attention_window);
     library.impl("attention_backward", attention_backward);
 }
 TORCH_LIBRARY_IMPL(flash_steps, CUDA, library) {
     library.impl("attention", attention);
     library.impl("attention_paged", attention_paged);
+    library.impl("attention_window", attention_window);
     library.impl("attention_backward", attention_backward);
 }
 TORCH_LIBRARY_IMPL(flash_steps, Meta, library) {
     library.impl("attention", attention_shapes);
     library.impl("attention_paged", attention_paged_shapes);
+    library.impl("attention_window", attention_window_shapes);
     library.impl("attention_backward", attention_backward_shapes);
 }
 TORCH_LIBRARY_IMPL(flash_steps, Autograd, library) {
     library.impl("attention", attention_with_autograd);
     library.impl("attention_paged", torch::autograd::autogradNotImplementedFallback());
+    library.impl("attention_window", torch::autograd::autogradNotImplementedFallback());
     library.impl("attention_backward", torch::autograd::autogradNotImplementedFallback());
 }
 TORCH_LIBRARY_IMPL(flash_steps, AutocastCPU, library) {
     library.impl("attention", attention_with_autocast);
     library.impl("attention_paged", attention_paged_with_autocast);
+    library.impl("attention_window", attention_window_with_autocast);
 }
 TORCH_LIBRARY_IMPL(flash_steps, AutocastCUDA, library) {
     library.impl("attention", attention_with_autocast);
     library.impl("attention_paged", attention_paged_with_autocast);
+    library.impl("attention_window", attention_window_with_autocast);
 }
 
 extern "C" void flash_steps_find_with(Find find) { find_in_python = find; }

@@ -48,6 +48,15 @@ OF_48 = {"q": (1, 4, 8, 48), "k": (1, 2, 8, 48)}
         (tensors(), {"rung": "overlp"}, "no forward rung 'overlp'; did you mean overlap?"),
         (tensors(), {"rung": "backward_cpu"}, "there is no forward rung 'backward_cpu'"),
         (tensors(**OF_48), {"rung": "flash_attention_2"}, "takes head dims 32, 64, 128, and"),
+        (tensors(), {"window": 0}, "window must be at least 1, the query's own key, got 0"),
+        (tensors(), {"window": 3}, "window computes in fp16 and bf16, and these tensors are fp32"),
+        (tensors(), {"sink": torch.zeros(2)}, "sink is (2); a logit for each of the 4 heads of q"),
+        (tensors(), {"sink": torch.zeros(4).half()}, "sink is torch.float16; torch.float32 is exp"),
+        (
+            tensors(),
+            {"window": 3, "rung": "naive_attention"},
+            "knows neither windows nor sinks; the",
+        ),
         (tensors(**OF_48, dtype=torch.float16), {}, "no forward rung computes fp16 with head dim"),
     ],
 )
