@@ -458,7 +458,7 @@ void add_windows(List& list, const Scope& scope, std::span<const WindowShape> so
                     if ((window == 0 && !sink) || is_for_another_type(scope, t, n)) {
                         continue;
                     }
-                    const bool causal = window > 0 || n / 2 % 2 == 0;
+                    const bool causal = window > 0 || s % 2 == 1;
                     Case c{extreme ? Kind::extreme_sinks : Kind::normal, scope.dtypes[t],
                            make_problem(shape, scope.head_dims[k],
                                         {causal, extreme ? Heads{6, 2} : Heads{2, 1}, true})};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -207,6 +208,53 @@ TEST_CASE(
     }
     CHECK(list.cases.size() * 2 < names.size());
     CHECK(met.size() == cuda_dims.size() * (2 + 2));
+}
+
+TEST_CASE(
+    "windows of one key and of all, beside edges of tiles, and sinks, for rungs that know them") {
+    Scope scope{{DType::fp16, DType::bf16}, hopper_dims, 512};
+    for (const Case& c : conformance::full(scope).cases) {
+        CHECK((c.problem.window == 0 && !c.problem.sink));
+    }
+    scope.window_and_sink = true;
+    for (const int64_t d : hopper_dims) {
+        std::set<std::string> seen;
+        for (const Case& c : conformance::full(scope).cases) {
+            const Problem& p = c.problem;
+            if (p.head_dim != d || (p.window == 0 && !p.sink)) {
+                continue;
+            }
+            CHECK_NOTHROW(validate(p));
+            seen.insert({dtype_name(c.dtype), p.sink ? "a sink" : "none",
+                         p.q_len < p.kv_len   ? "fewer queries"
+                         : p.q_len > p.kv_len ? "rows that see nothing"
+                                              : "as many"});
+            if (p.window == 0) {
+                seen.insert(p.causal ? "a sink, causal" : "a sink, full");
+            } else {
+                seen.insert(p.window == 1          ? "W = 1"
+                            : p.window >= p.kv_len ? "W >= N_kv"
+                            : p.window % 64 == 0   ? "an edge"
+                            : p.window % 64 == 1   ? "behind an edge"
+                            : p.window % 64 == 63  ? "before an edge"
+                                                   : "elsewhere");
+            }
+            if (c.kind == Kind::extreme_sinks) {
+                seen.insert("extreme sinks");
+                const std::vector<float> sink = conformance::make_inputs(c).sink;
+                REQUIRE(sink.size() == 6);
+                CHECK(std::abs(sink[0]) < 80);
+                CHECK(sink[1] == -std::numeric_limits<float>::infinity());
+                CHECK(sink[2] == 1e30f);
+                CHECK(sink[3] == -1e30f);
+                CHECK(sink[4] > 60);
+                CHECK(sink[5] < -60);
+            }
+        }
+        CAPTURE(d);
+        CHECK(seen.size() ==
+              2 + 2 + 3 + 6 + 1 + 1); // of sinks without a window one mask for each d
+    }
 }
 
 TEST_CASE("names are unique") {
