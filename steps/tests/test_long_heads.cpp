@@ -59,7 +59,7 @@ TEST_CASE(
         std::string tiles; // in the kernel's name
     };
     // the last block has few queries, and with fewer keys than queries blocks see none
-    // see exercise multistage.2
+    // see exercise multistage.1
     const auto [c, tiles] = GENERATE(
         Path{{Kind::normal, flash::DType::fp16, problem(2049, 330, 128, false)}, "Tiles<128, 8>"},
         Path{{Kind::normal, flash::DType::bf16, problem(2049, 700, 128, true, 2)}, "Tiles<128, 8>"},
