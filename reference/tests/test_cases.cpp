@@ -252,8 +252,7 @@ TEST_CASE(
             }
         }
         CAPTURE(d);
-        CHECK(seen.size() ==
-              2 + 2 + 3 + 6 + 1 + 1); // of sinks without a window one mask for each d
+        CHECK(seen.size() == 2 + 2 + 3 + 2 + 6 + 1);
     }
 }
 
