@@ -111,6 +111,18 @@ def test_an_exercise_without_a_copy_to_watch(tmp_path, monkeypatch, wanted, says
         watch.working_copy(wanted)
 
 
+def test_a_line_that_is_taken_out_is_a_comment(tmp_path, monkeypatch):
+    monkeypatch.setattr(watch, "COPIES", tmp_path)
+    kernel = tmp_path / "kernel.cu"
+    kernel.write_text("a;\n    wait();   // b\nb;\na;\n")
+    copy = watch.without("wait(); // b", kernel)
+    assert copy.parent.name == "kernel_2" and copy.name == "kernel.cu"
+    assert copy.read_text() == "a;\n    // wait();   // b\nb;\na;\n"
+    for line, says in (("a;", "2 lines"), ("wait();", "no lines")):
+        with pytest.raises(LabError, match=says):
+            watch.without(line, kernel)
+
+
 def test_a_race_between_blocks_is_told_in_the_recording_of_the_first():
     first = {
         "files": ["b.hpp", "a.cu"],
