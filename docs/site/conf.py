@@ -29,6 +29,7 @@ html_theme_options = {"source_branch": "main", "top_of_page_buttons": ["view"]}
 mathjax = distribution("sphinx-mathjax-offline").locate_file("sphinx-mathjax-offline/static")
 html_static_path = ["static", str(mathjax)]  # a wheel's, so that no page needs a network
 html_css_files = ["site.css"]
+html_favicon = "static/icon.svg"
 templates_path = ["templates"]
 html_additional_pages = {"index": "index.html"}  # leads to the first page
 html_copy_source = False
