@@ -242,8 +242,10 @@ def without(line: str, kernel: Path) -> Path:
     lines = kernel.read_text(encoding="utf-8").split("\n")
     found = [at for at, one in enumerate(lines) if one.split() == line.split()]
     if len(found) != 1:
-        place = f"{len(found) or 'no'} lines of {os.path.relpath(kernel)}"
-        raise LabError(f"--without: '{line}' is {place}, and must be one")
+        raise LabError(
+            f"{len(found) or 'no'} lines of {os.path.relpath(kernel)} are '{line}'\n--without "
+            "takes all that is written in a line, which is there once"
+        )
     at = found[0]
     text = lines[at].lstrip()
     lines[at] = f"{lines[at].removesuffix(text)}// {text}"
