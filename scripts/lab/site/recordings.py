@@ -5,13 +5,11 @@
 a reader takes one of its lines out, guesses, and sees. NAME/1 is its run without the first line.
 The recordings are made for the site alone. None of this needs a script but the recording's own."""
 
-import os
 import shlex
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from html import escape
 from pathlib import Path, PurePosixPath
 from posixpath import relpath
@@ -105,23 +103,15 @@ def command_of(name: str, line: str) -> list[str]:
 
 def break_kernels(app: Sphinx) -> None:
     """Records each kernel of broken.toml without each of its lines, before any page is read."""
-    runs = {
-        f"{name}/{n}": (name, line)
-        for name in BROKEN
-        for n, line in enumerate(BROKEN[name]["lines"], 1)
-    }
-
-    def run(key: str) -> str:
-        output = Path(app.outdir) / f"watch/{key.replace('/', '_without_')}.html"
-        command = [*command_of(*runs[key]), "--no-browser", "--output", str(output)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        if done.returncode:
-            raise SphinxError(f"docs/site/broken.toml, {runs[key][0]}: {done.stderr.strip()}")
-        said = done.stdout.splitlines()
-        return "\n".join(line for line in said if str(output.parent) not in line)
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        verdicts.update(zip(runs, pool.map(run, runs), strict=True))
+    for name, kernel in BROKEN.items():
+        for number, line in enumerate(kernel["lines"], 1):
+            output = Path(app.outdir) / f"watch/{name}_without_{number}.html"
+            command = [*command_of(name, line), "--no-browser", "--output", str(output)]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+            if done.returncode:
+                raise SphinxError(f"docs/site/broken.toml, {name}: {done.stderr.strip()}")
+            said = [one for one in done.stdout.splitlines() if str(output.parent) not in one]
+            verdicts[f"{name}/{number}"] = "\n".join(said)
 
 
 def outdated(
