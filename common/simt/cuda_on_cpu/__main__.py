@@ -298,5 +298,10 @@ def main(words: list[str]) -> int:
         return 130
 
 
-if __name__ == "__main__":
+def entry() -> NoReturn:
+    """The command that pip installs."""
     sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,25 +1,21 @@
 """From CUDA files to a program: rewriting, g++, and a cache of what it has made."""
 
 import codecs
-import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from cuda_on_cpu import DOOR, NAME, ROOT, SIMT, SimtError, rewriting, unsupported
+from cuda_on_cpu import DOOR, IS_INSTALLED, ROOT, SIMT, SimtError, library, rewriting, unsupported
+from cuda_on_cpu.library import OPTIONS, digest, last_used, run
 from cuda_on_cpu.venv import LeftOut, prepare
 
-BUILD = ROOT / "build-simt"
-OWN = BUILD / "own"
-LIBRARY = BUILD / "common/simt/libflash_simt.a"
-CUBLAS = BUILD / "common/simt/libflash_simt_cublas.a"
 HEADERS = SIMT / "headers"
 INCLUDE = re.compile(
     rb'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|([A-Za-z_]\w*))', re.M
@@ -27,13 +23,10 @@ INCLUDE = re.compile(
 # nvcc defines the first; the second is that of the GPU that is emulated. Functions that the host
 # may call read it only where they run on the device (rewriting.py).
 MACROS = ("__CUDACC__=1", "__CUDA_ARCH__=800", "FLASH_SIMT_ON_DEVICE=::flash::simt::on_device()")
-OPTIONS = ["-std=gnu++20", "-O1", "-g1", "-fsanitize=thread", "-U_FORTIFY_SOURCE", "-w"]
-OPTIONS += ["--param", "tsan-distinguish-volatile=1"]
 # Folders beside what is rewritten, of empty headers: in the place of CUDA's, and of libraries that
 # may be installed.
 LEFT_OUT, IF_MISSING = "left_out", "if_missing"
 KEPT = 200  # programs and objects in the cache
-JOBS = len(os.sched_getaffinity(0))
 
 
 class DoesNotCompile(SimtError):
@@ -143,9 +136,11 @@ def install(package: str) -> None:
 
 def use_grammar() -> None:
     """Makes tree-sitter's CUDA grammar importable."""
+    if IS_INSTALLED:  # with what the wheel depends on
+        return
     try:
         wanted = Path(__file__).with_name("requirements.txt")
-        python = prepare(BUILD / "venv", wanted, "tree-sitter's CUDA grammar", install)
+        python = prepare(library.folder() / "venv", wanted, "tree-sitter's CUDA grammar", install)
     except LeftOut as reason:
         raise SimtError(
             f"{reason}, and the first use needs tree-sitter's CUDA grammar from there "
@@ -155,63 +150,6 @@ def use_grammar() -> None:
     packages = next((python.parents[1] / "lib").glob("python3*/site-packages"))
     if str(packages) not in sys.path:
         sys.path.insert(0, str(packages))
-
-
-def digest(*parts: object) -> str:
-    whole = hashlib.sha256()
-    for part in parts:
-        whole.update(part if isinstance(part, bytes) else str(part).encode())
-        whole.update(b"\0")
-    return whole.hexdigest()[:16]
-
-
-def compiler() -> str:
-    return os.environ.get("CXX") or "g++"
-
-
-def stamp() -> str:
-    """Of the compiler and the library's sources, by what is in them."""
-    program = Path(shutil.which(compiler()) or "g++").resolve()
-    files = sorted((*(ROOT / "common").glob("*.hpp"), *(ROOT / "common/cuda").rglob("*.hpp")))
-    here = Path(__file__).parent
-    files += [path for path in sorted(SIMT.rglob("*")) if here not in path.parents]
-    paths = [path for path in [program, *files] if path.is_file()]
-    return digest(*(part for path in paths for part in (path, path.read_bytes())))
-
-
-def build_alone(target: str) -> None:
-    """By CMake, from this folder."""
-    commands = [["cmake", "--build", BUILD, "--parallel", JOBS, "--target", target]]
-    if not any((BUILD / name).exists() for name in ("build.ninja", "Makefile")):
-        commands.insert(0, ["cmake", "-S", SIMT, "-B", BUILD])
-    for command in commands:
-        done = run(command)
-        if done.returncode:
-            raise SimtError(f"{done.stdout}{done.stderr}the SIMT backend does not build")
-
-
-def build_library(library: Path = LIBRARY) -> str:
-    """Once, and when its sources have changed. Returns their stamp."""
-    now, built = stamp(), library.with_suffix(".stamp")
-    if not (library.is_file() and built.is_file() and built.read_text() == now):
-        name = library.stem.removeprefix("lib")
-        if not (DOOR and sys.stderr.isatty()):  # else the door says so
-            said = "building the SIMT backend, which takes a minute or two, once"
-            print(f"{NAME}: {said}", file=sys.stderr, flush=True)
-        if not DOOR:
-            build_alone(name)
-        elif code := subprocess.run([DOOR, "--build", name]).returncode:
-            sys.exit(code)
-        OWN.mkdir(parents=True, exist_ok=True)
-        built.write_text(now)
-    return now
-
-
-def run(command: Iterable[object]) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"LC_ALL": "C"}
-    return subprocess.run(
-        [*map(str, command)], capture_output=True, text=True, errors="replace", env=env
-    )
 
 
 def include_options(program: Program, mirror: Path) -> list[str | Path]:
@@ -252,25 +190,25 @@ def compile_one(program: Program, mirror: Path, path: Path, target: Path) -> str
         standard = [*OPTIONS, "-fpermissive"]
     partial = target.with_suffix(f".{os.getpid()}")
     done = run(
-        [compiler() if language == "c++" else "gcc", *standard, *options]
+        [*(library.compiler() if language == "c++" else ["gcc"]), *standard, *options]
         + [*include_options(program, mirror), "-x", language, "-c", mirrored(path, mirror)]
         + ["-o", partial]
     )
     if done.returncode:
-        return done.stderr
+        return done.stdout
     os.replace(partial, target)
     return ""
 
 
 def build(program: Program) -> Path:
     """The file of the program, compiled and linked."""
-    library = build_library()
+    made_of = library.build()
     program.read()
     texts = [part for path in program.texts for part in (path, program.rewritten[path].text)]
     settings = [*OPTIONS, *MACROS, *program.folders, *program.defined, *program.refused]
     settings += program.left_out
-    key = digest(library, *settings, *texts)
-    folder = OWN / key
+    key = digest(made_of, *settings, *texts)
+    folder = library.own() / key
     target = folder / program.mains[0].stem
     if target.is_file() and not program.is_open:
         os.utime(folder)
@@ -291,11 +229,11 @@ def build(program: Program) -> Path:
         place.touch()
     objects = []
     for path in program.mains:
-        key = digest(library, *settings, *headers, path, program.rewritten[path].text)
-        objects.append(OWN / "objects" / f"{key}.o")
+        key = digest(made_of, *settings, *headers, path, program.rewritten[path].text)
+        objects.append(library.own() / "objects" / f"{key}.o")
     objects[0].parent.mkdir(parents=True, exist_ok=True)
     compile_each = partial(compile_one, program, mirror)
-    with ThreadPoolExecutor(JOBS) as workers:
+    with ThreadPoolExecutor(library.jobs()) as workers:
         said = list(workers.map(compile_each, program.mains, objects))
     for complaint in filter(None, said):
         if reason := unsupported.explain(complaint, program.refused, program.left_out):
@@ -318,33 +256,26 @@ def link(program: Program, objects: list[Path], target: Path) -> None:
     fast = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []
     libraries: list[str | Path] = ["-Wl,--wrap=main"]
     if any(b"cublas" in text for text in program.texts.values()):
-        build_library(CUBLAS)
-        libraries.append(CUBLAS)
-    libraries += [LIBRARY, "-lboost_context", "-ldw", "-pthread", "-lm"]
+        library.build("flash_simt_cublas")
+        libraries.append(library.archive("flash_simt_cublas"))
+    libraries += [library.archive("flash_simt"), "-lboost_context", "-ldw", "-pthread", "-lm"]
     partial = target.with_suffix(f".{os.getpid()}")
-    done = run([compiler(), *fast, *objects, *libraries, "-o", partial])
+    done = run([*library.compiler(), *fast, *objects, *libraries, "-o", partial])
     if done.returncode:
-        missing = dict.fromkeys(re.findall(r"undefined reference to [`'](.*)'", done.stderr))
+        missing = dict.fromkeys(re.findall(r"undefined reference to [`'](.*)'", done.stdout))
         for name in missing:
             if what := unsupported.what_of(re.split(r"\W", name)[0]):
                 raise NotSupported(f"{short(program.mains[0])}: not supported: {what}")
         named = ", ".join(list(missing)[:3])
         raise DoesNotCompile(
-            f"no file here defines {named}: name the file that does, too" if named else done.stderr
+            f"no file here defines {named}: name the file that does, too" if named else done.stdout
         )
     os.replace(partial, target)
 
 
-def last_used(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:  # another process has renamed or removed it
-        return 0
-
-
 def clean() -> None:
     """Leaves what was used last."""
-    for folder in (OWN, OWN / "objects"):
+    for folder in (library.own(), library.own() / "objects"):
         found = [path for path in folder.iterdir() if path.name != "objects"]
         for path in sorted(found, key=last_used)[:-KEPT]:
             if path.is_dir():
