@@ -8,11 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
+from argparse import SUPPRESS
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cuda_on_cpu import NAME, ROOT, SimtError, compiling, profile_report, unsupported
+from cuda_on_cpu import NAME, ROOT, SimtError, compiling, nvcc_options, profile_report, unsupported
 
 SOURCES = (".cu", ".cpp", ".cc", ".cxx", ".c")
 DESCRIPTION = """\
@@ -24,7 +26,8 @@ __CUDACC__ is 1, and in kernels __CUDA_ARCH__ is 800; __NVCC__ is not defined.
 Not supported: textures, Thrust, CUB, cuRAND, kernels that launch kernels, and what
 docs/simt_reference.md lists.
 
-Options of nvcc (-arch, -O3, -std=, -lineinfo, -lcublas ...) are taken, and mean nothing here.
+Options of nvcc (-arch, -O3, -std=, -lcublas ...) are taken; those that say how to compile mean
+nothing here.
 
 exit code: the program's own; 86 a kernel has a fault, 87 a launch makes no progress, 88 the program
 needs what is not supported, 89 (for 0) no launch was watched, 130 interrupted, 2 it does not
@@ -53,22 +56,6 @@ OPTIONS = (
     ("--json", "FILE", "also write the verdict as JSON; - is the standard output"),
     ("--gpu", None, "then compile it with nvcc, and run it on the GPU"),
 )
-# Options of nvcc that mean nothing here, so that a command line for nvcc does: alone, with their
-# value in one word, and with it in the next.
-OF_NVCC = re.compile(
-    r"-O[0-3s]|-g|-G|-w|-m64|-l\w+|-L.+|-(line|source-in-)info|-ptx|-v"
-    r"|--?(extended-lambda|use_fast_math|expt-[\w-]+|generate-line-info|device-debug|debug|optimize"
-    r"|relocatable-device-code|restrict|keep|verbose|resource-usage|ftz|fmad|prec-div|prec-sqrt)(=.+)?"
-    r"|--?(arch|gpu-architecture|code|gpu-code|gencode|generate-code|std|rdc|maxrregcount|ccbin"
-    r"|compiler-bindir|diag-suppress|Wno-deprecated-gpu-targets|threads|Xcompiler|Xptxas|Xlinker"
-    r"|compiler-options|ptxas-options|linker-options|default-stream|cudart)=.+"
-    r"|-(dc|dlink|Wno-deprecated-gpu-targets)|-t\d+"
-)
-OF_NVCC_WITH_VALUE = re.compile(
-    r"--?(arch|gpu-architecture|code|gpu-code|gencode|generate-code|std|maxrregcount|ccbin"
-    r"|compiler-bindir|diag-suppress|threads|Xcompiler|Xptxas|Xlinker|compiler-options"
-    r"|ptxas-options|linker-options|default-stream|cudart|output-file)|-[oLlt]"
-)
 
 
 class Parser(argparse.ArgumentParser):
@@ -76,22 +63,15 @@ class Parser(argparse.ArgumentParser):
         raise SimtError(f"{message}; see {NAME} --help")
 
 
-def without_options_of_nvcc(words: list[str]) -> list[str]:
-    kept, is_value = [], False
-    for word in words:
-        if is_value:
-            is_value = False
-        elif OF_NVCC_WITH_VALUE.fullmatch(word):
-            is_value = True
-        elif not OF_NVCC.fullmatch(word):
-            kept.append(word)
-    return kept
-
-
 def place(text: str) -> str:
     if not re.fullmatch(r".+:\d+", text):
         raise argparse.ArgumentTypeError(f"FILE:LINE is wanted, not {text}")
     return text
+
+
+def joined(name: str, value: str) -> str:
+    """An option for g++, in one word."""
+    return name + (os.path.abspath(value) if name == "-L" else value)
 
 
 def parser() -> Parser:
@@ -107,6 +87,8 @@ def parser() -> Parser:
     add("files", nargs="*", metavar="FILE", help="the program's files; the first names it")
     add("-I", dest="folders", action="append", default=[], metavar="DIR", help="headers lie there")
     add("-D", dest="defined", action="append", default=[], metavar="NAME[=VALUE]", help="a macro")
+    for name, told in (("-l", "linked"), ("-L", "linked"), ("-U", "given"), ("-include", "given")):
+        add(name, dest=told, action="append", default=[], type=partial(joined, name), help=SUPPRESS)
     for name, value, text in OPTIONS:
         more: dict[str, Any] = {"metavar": value} if value else {"action": "store_true"}
         add(name, help=text, **more)
@@ -227,6 +209,7 @@ def on_gpu(program: compiling.Program, arguments: list[str], target: Path) -> in
     uses_ours = any(b"common/cuda/" in text for text in program.texts.values())
     ours = sorted((ROOT / "common/cuda").glob("*/*.cu")) if uses_ours else []
     given = [f"-I{folder}" for folder in program.folders] + [f"-D{one}" for one in program.defined]
+    given += [*program.given, *program.linked]
     command = [nvcc, "-std=c++20", "-O3", "-arch=native", *given, f"-I{ROOT}", *program.mains]
     command += ours
     if subprocess.run([*map(str, command), "-o", f"{target}.gpu"]).returncode:
@@ -246,6 +229,8 @@ def run(options: argparse.Namespace, arguments: list[str]) -> int:
         [Path(os.path.abspath(file)) for file in options.files],
         [Path(os.path.abspath(folder)) for folder in options.folders],
         options.defined,
+        options.given,
+        options.linked,
     )
     if options.show:
         program.read()
@@ -289,7 +274,9 @@ def main(words: list[str]) -> int:
         if not words:
             raise SimtError(f"what is to be done? {NAME} run FILE.cu; see {NAME} --help")
         of_run = words[1:] if words[0] == "run" else words  # else -h or --help
-        options = parser().parse_intermixed_args(without_options_of_nvcc(of_run))
+        options, unknown = parser().parse_known_intermixed_args([*nvcc_options.taken(of_run)])
+        if unknown:
+            raise SimtError(f"neither {NAME} nor nvcc knows {unknown[0]}; see {NAME} --help")
         return run(options, arguments)
     except SimtError as error:
         print(f"{NAME}: {error}", file=sys.stderr)

@@ -46,6 +46,8 @@ class Program:
     mains: list[Path]
     folders: list[Path] = field(default_factory=list)  # of -I
     defined: list[str] = field(default_factory=list)  # of -D
+    given: list[str] = field(default_factory=list)  # other options for g++, and for its linker
+    linked: list[str] = field(default_factory=list)
     texts: dict[Path, bytes] = field(default_factory=dict)  # {path: as it is}
     rewritten: dict[Path, rewriting.Rewritten] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -56,6 +58,7 @@ class Program:
 
     def read(self) -> None:
         """Finds the files and rewrites them."""
+        self.is_open = any(option.startswith("-include") for option in self.given)
         found = list(self.mains)
         for path in found:
             self.texts[path] = path.read_bytes().removeprefix(codecs.BOM_UTF8)
@@ -184,6 +187,7 @@ def compile_one(program: Program, mirror: Path, path: Path, target: Path) -> str
             options += ["-include", SIMT / "instructions/inline_ptx.hpp"]
     else:
         options.append("-DFLASH_SIMT_ON_DEVICE=0")
+    options += program.given
     language = "c" if path.suffix == ".c" and not is_cuda else "c++"
     standard = OPTIONS[1:] if language == "c" else OPTIONS
     if path.suffix == ".c" and is_cuda:
@@ -206,7 +210,7 @@ def build(program: Program) -> Path:
     program.read()
     texts = [part for path in program.texts for part in (path, program.rewritten[path].text)]
     settings = [*OPTIONS, *MACROS, *program.folders, *program.defined, *program.refused]
-    settings += program.left_out
+    settings += [*program.left_out, *program.given, *program.linked]
     key = digest(made_of, *settings, *texts)
     folder = library.own() / key
     target = folder / program.mains[0].stem
@@ -258,6 +262,7 @@ def link(program: Program, objects: list[Path], target: Path) -> None:
     if any(b"cublas" in text for text in program.texts.values()):
         library.build("flash_simt_cublas")
         libraries.append(library.archive("flash_simt_cublas"))
+    libraries += program.linked
     libraries += [library.archive("flash_simt"), "-lboost_context", "-ldw", "-pthread", "-lm"]
     partial = target.with_suffix(f".{os.getpid()}")
     done = run([*library.compiler(), *fast, *objects, *libraries, "-o", partial])
