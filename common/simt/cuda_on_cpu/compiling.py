@@ -33,6 +33,10 @@ class DoesNotCompile(SimtError):
     """What g++ says of the program."""
 
 
+class NotWhole(DoesNotCompile):
+    """Its files compile, and something is missing for a program."""
+
+
 class NotSupported(SimtError):
     """One line with file, line and what to use instead."""
 
@@ -54,14 +58,19 @@ class Program:
     # Headers of what is not supported, and where they are included. Empty ones take their place:
     # a program may include what it does not use.
     left_out: dict[str, str] = field(default_factory=dict)
+    called: Path | None = None  # in messages, unless by its first file
     is_open: bool = False  # it includes what only the preprocessor knows
+
+    def name(self) -> str:
+        return short(self.called or self.mains[0])
 
     def read(self) -> None:
         """Finds the files and rewrites them."""
         self.is_open = any(option.startswith("-include") for option in self.given)
         found = list(self.mains)
         for path in found:
-            self.texts[path] = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+            if path not in self.texts:
+                self.texts[path] = path.read_bytes().removeprefix(codecs.BOM_UTF8)
             for include in INCLUDE.finditer(self.texts[path]):
                 quoted, bracketed, macro = include.groups()
                 self.is_open |= bool(macro)
@@ -204,20 +213,47 @@ def compile_one(program: Program, mirror: Path, path: Path, target: Path) -> str
     return ""
 
 
-def build(program: Program) -> Path:
-    """The file of the program, compiled and linked."""
+def build(program: Program, whole: bool = True) -> Path:
+    """The file of the program, compiled and linked. What is not `whole` is but compiled."""
     made_of = library.build()
     program.read()
     texts = [part for path in program.texts for part in (path, program.rewritten[path].text)]
     settings = [*OPTIONS, *MACROS, *program.folders, *program.defined, *program.refused]
     settings += [*program.left_out, *program.given, *program.linked]
-    key = digest(made_of, *settings, *texts)
-    folder = library.own() / key
+    folder = library.own() / digest(made_of, *settings, *texts)
     target = folder / program.mains[0].stem
-    if target.is_file() and not program.is_open:
+    if whole and target.is_file() and not program.is_open:
         os.utime(folder)
         return target
-    mirror = folder / "rewritten"
+    included = [path for path in program.texts if path not in program.mains]
+    headers = [part for path in included for part in (path, program.rewritten[path].text)]
+    objects = []
+    for path in program.mains:
+        key = digest(made_of, *settings, *headers, path, program.rewritten[path].text)
+        objects.append(library.own() / "objects" / f"{key}.o")
+    objects[0].parent.mkdir(parents=True, exist_ok=True)
+    mirror = folder / f"rewritten.{os.getpid()}"
+    write_rewritten(program, mirror)
+    try:
+        with ThreadPoolExecutor(library.jobs()) as workers:
+            said = list(workers.map(partial(compile_one, program, mirror), program.mains, objects))
+    finally:
+        shutil.rmtree(mirror)
+    for complaint in filter(None, said):
+        if reason := unsupported.explain(complaint, program.refused, program.left_out):
+            raise NotSupported(reason)
+    if any(said):
+        raise DoesNotCompile(
+            "".join(map(unsupported.without_ours, said)) + f"{program.name()} does not compile"
+        )
+    if whole:
+        link(program, objects, target)
+    clean()
+    return target
+
+
+def write_rewritten(program: Program, mirror: Path) -> None:
+    """The files as g++ gets them, and the empty headers."""
     for path, one in program.rewritten.items():
         place = mirrored(path, mirror)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -225,38 +261,16 @@ def build(program: Program) -> Path:
         if program.is_c_with_cuda(path):  # its functions stay those of C
             text = b'extern "C" {\n' + text + b"\n}\n"
         place.write_bytes(text)
-    included = [path for path in program.texts if path not in program.mains]
-    headers = [part for path in included for part in (path, program.rewritten[path].text)]
     for name in program.left_out:
         place = mirror / (IF_MISSING if unsupported.is_no_part_of_cuda(name) else LEFT_OUT) / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.touch()
-    objects = []
-    for path in program.mains:
-        key = digest(made_of, *settings, *headers, path, program.rewritten[path].text)
-        objects.append(library.own() / "objects" / f"{key}.o")
-    objects[0].parent.mkdir(parents=True, exist_ok=True)
-    compile_each = partial(compile_one, program, mirror)
-    with ThreadPoolExecutor(library.jobs()) as workers:
-        said = list(workers.map(compile_each, program.mains, objects))
-    for complaint in filter(None, said):
-        if reason := unsupported.explain(complaint, program.refused, program.left_out):
-            raise NotSupported(reason)
-    if any(said):
-        raise DoesNotCompile(
-            "".join(map(unsupported.without_ours, said))
-            + f"{short(program.mains[0])} does not compile"
-        )
-    link(program, objects, target)
-    shutil.rmtree(mirror)
-    clean()
-    return target
 
 
 def link(program: Program, objects: list[Path], target: Path) -> None:
     if not re.search(r" T main$", run(["nm", *objects]).stdout, re.M):
         files = ", ".join(map(short, program.mains))
-        raise DoesNotCompile(f"none of the files has a main: {files}")
+        raise NotWhole(f"none of the files has a main: {files}")
     fast = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []
     libraries: list[str | Path] = ["-Wl,--wrap=main"]
     if any(b"cublas" in text for text in program.texts.values()):
@@ -270,11 +284,11 @@ def link(program: Program, objects: list[Path], target: Path) -> None:
         missing = dict.fromkeys(re.findall(r"undefined reference to [`'](.*)'", done.stdout))
         for name in missing:
             if what := unsupported.what_of(re.split(r"\W", name)[0]):
-                raise NotSupported(f"{short(program.mains[0])}: not supported: {what}")
+                raise NotSupported(f"{program.name()}: not supported: {what}")
         named = ", ".join(list(missing)[:3])
-        raise DoesNotCompile(
-            f"no file here defines {named}: name the file that does, too" if named else done.stdout
-        )
+        if named:
+            raise NotWhole(f"no file here defines {named}: name the file that does, too")
+        raise DoesNotCompile(done.stdout)
     os.replace(partial, target)
 
 

@@ -467,6 +467,24 @@ def test_errors_of_a_program_come_without_our_files():
     assert unsupported.without_ours(said) == wanted
 
 
+def test_errors_of_a_program_have_the_readers_names():
+    here = os.getcwd()
+    template = "std::integral_constant<void (*)(T*, int), (& t<T>)> kernel_of_t(T*, int)"
+    said = (
+        f"{here}/a.cu:4:9: error: no match for call to '(flash::simt::Configured<float*>) (int)'\n"
+        f"{here}/a.cu:5:44: error: no matching function for call to 'kernel_of_t(float*&)'\n"
+        "    5 | t<<<1, 1>>>(a);\n      |                                            ^\n"
+        f"{here}/a.cu:1:99: note: candidate: 'template<class T> {template}'\n"
+        f"{here}/a.cu:5:44: error: no matching function for call to 'kernel_of_t(float*&)'\n"
+        "    5 | t<<<1, 1>>>(a);\n"
+    )
+    assert unsupported.without_ours(said) == (
+        "a.cu:4:9: error: a kernel with the parameters (float*) is launched with (int)\n"
+        "a.cu:5:44: error: no matching function for call to 't(float*&)'\n    5 | t<<<1, 1>>>(a);\n"
+        "a.cu:1:99: note: candidate: 'template<class T> void t(T*, int)'\n"
+    )
+
+
 def test_the_library_is_known_by_its_contents(tmp_path, monkeypatch):
     header = tmp_path / "common/simt/language/math.hpp"
     header.parent.mkdir(parents=True)
