@@ -116,11 +116,12 @@ def parser(command: str) -> Parser:
     text = "leave out what is found there; again for more"
     add("--ignore", action="append", default=[], type=place, metavar="FILE:LINE", help=text)
     if command == "check":
-        add("--run", action="store_true", help="run each file that has a main")
+        add("--run", "-run", action="store_true", help="run each file that has a main")
         text = "of a kernel; a statement of the main that the file lacks; again for more"
         add("--launch", action="append", default=[], metavar="STATEMENT", help=text)
     else:
-        whole.set_defaults(run=True, launch=[])
+        add("--run", "-run", action="store_true", default=True, help=SUPPRESS)  # as nvcc has it
+        whole.set_defaults(launch=[])
     add("--version", action="version", version=f"simt-cuda {__version__}")
     whole.set_defaults(launches="3", command=command)
     return whole

@@ -241,7 +241,7 @@ def build(program: Program, whole: bool = True) -> Path:
         shutil.rmtree(mirror)
     for complaint in filter(None, said):
         if reason := unsupported.explain(complaint, program.refused, program.left_out):
-            raise NotSupported(reason)
+            raise NotSupported(reason.removeprefix(f"{os.getcwd()}/"))
     if any(said):
         raise DoesNotCompile(
             "".join(map(unsupported.without_ours, said)) + f"{program.name()} does not compile"

@@ -61,7 +61,7 @@ MEANT = {
 OF_THE_HOST = ("Xcompiler", "compiler-options")
 ATTACHED = re.compile(r"-([lLU])(.+)|-([Ot])(\d+)")  # a value without a space
 OUTPUT = "makes a file and no run; this makes none"
-ARGUMENTS = "the program is run anyway, and its arguments come behind --"
+ARGUMENTS = "arguments of the program come behind --"
 FROM_FILE = "options are taken from the command line alone"
 REFUSED = {
     name: why
@@ -70,7 +70,7 @@ REFUSED = {
         ("generate-dependencies M generate-nonsystem-dependencies MM dryrun", OUTPUT),
         ("fdevice-syntax-only clean clean-targets list-gpu-code code-ls", OUTPUT),
         ("list-gpu-arch arch-ls", OUTPUT),
-        ("run run-args", ARGUMENTS),
+        ("run-args", ARGUMENTS),
         ("options-file optf", FROM_FILE),
     )
     for name in names.split()

@@ -23,7 +23,7 @@ def test_options_of_nvcc(given, kept):
     "given, said",
     [
         ("-ptx", "nvcc's option -ptx: makes a file and no run"),
-        ("--run", "nvcc's option --run: the program is run anyway"),
+        ("--run-args x", "nvcc's option --run-args: arguments of the program come behind --"),
         ("--options-file=x", "nvcc's option --options-file=x: options are taken from the command"),
         ("a.cu -arch", "nvcc's option -arch needs a value"),
     ],
