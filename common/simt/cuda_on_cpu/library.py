@@ -164,7 +164,9 @@ def configure() -> None:
     require_tools()
     is_new = not any((folder() / name).exists() for name in ("build.ninja", "Makefile"))
     generator = ["-G", "Ninja"] if is_new and find("ninja") else []
-    done = run(["cmake", "-S", SIMT, "-B", folder(), *generator])
+    # One folder in a home or a cache may serve computers with other instructions.
+    anywhere = ["-DFLASH_NATIVE=OFF"] if IS_INSTALLED else []
+    done = run(["cmake", "-S", SIMT, "-B", folder(), *generator, *anywhere])
     if done.returncode == 0:
         return
     if is_new:
