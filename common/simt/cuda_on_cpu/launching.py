@@ -10,7 +10,9 @@ MAIN = """\
 #include "{name}"
 #undef main
 #include <cstdint>
+#include <cstdlib>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -18,8 +20,10 @@ namespace simt_cuda {{
 
 /// Memory of the device for `count` elements, which nobody has written.
 template <class T> T *buffer(size_t count) {{
-    static int number = 0;
-    const std::string name = "buffer " + std::to_string(++number);
+    const std::string_view type = __PRETTY_FUNCTION__; // "... [with T = float; ...]"
+    const size_t begin = type.find("T = ") + 4, end = type.find_first_of(";]", begin);
+    const std::string name = "buffer<" + std::string(type.substr(begin, end - begin)) + ">(" +
+                             std::to_string(count) + ")";
     void *data = nullptr;
     if (::flash::simt::cuda_malloc(&data, name.c_str(), count * sizeof(T)) != cudaSuccess) {{
         std::exit(2);

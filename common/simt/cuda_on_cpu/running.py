@@ -77,7 +77,7 @@ def execute(
             signal.signal(number, answer)
     message = ""
     if is_late:
-        message = f"the program was given {seconds} seconds (--seconds), and did not end by itself"
+        message = f"the program has had its {seconds} s (--seconds), and did not end by itself"
     elif code < 0 and -code not in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
         message = f"the program was ended by {signal.Signals(-code).name}"
         if -code == signal.SIGKILL:

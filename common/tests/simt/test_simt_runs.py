@@ -454,8 +454,8 @@ class Runs(unittest.TestCase):
         filled = "buffer<float>(32, [](int i) { return i; })"
         for statements, code, said in (
             ([f"scale<<<1, 32>>>({filled}, 2.f)"], 0, "no fault found: 1 kernel, 1 launch"),
-            ([f"scale<<<2, 32>>>({filled}, 2.f)"], 86, "just past the end of buffer 1 (128 bytes)"),
-            (["scale<<<1, 32>>>(buffer<float>(32), 2.f)"], 86, "at byte 0 of buffer 1"),
+            ([f"scale<<<2, 32>>>({filled}, 2.f)"], 86, "past the end of buffer<float>(32) (128"),
+            (["scale<<<1, 32>>>(buffer<float>(32), 2.f)"], 86, "at byte 0 of buffer<float>(32)"),
             (["float* a = buffer<float>(1, 0)", "scale<<<1, 1>>>(a, 1.f)", "sum<<<1, 2>>>(a, a)"],
              86, "at part.cu:5"),
             (["scale<<<1, 1>>>()"], 2, "--launch:1:"),

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cuda_on_cpu import SimtError, nvcc_options
+from cuda_on_cpu import SimtError, __main__, nvcc_options, running, verdicts
 
 ACTION = Path(__file__).resolve().parents[3] / ".github/actions/simt-cuda/check"
 
@@ -38,6 +38,48 @@ def test_options_of_nvcc_that_cannot_be(given, said):
     with pytest.raises(SimtError) as error:
         [*nvcc_options.taken(given.split())]
     assert str(error.value).startswith(said)
+
+
+def test_a_program_that_does_not_end_by_itself(monkeypatch, capsys):
+    monkeypatch.setattr(running, "GRACE", 0)
+    code, why = running.execute(["sleep", "60"], "1")
+    assert code == 87
+    assert why == "the program has had its 1 s (--seconds), and did not end by itself"
+    assert capsys.readouterr().err.endswith(f": {why}\n")
+    assert running.execute(["sh", "-c", "exit 3"], "60") == (3, "")
+
+
+@pytest.mark.parametrize(
+    "codes, worst",
+    [
+        ([0, 0], 0),
+        ([88, 0, 89], 89),
+        ([88, 7, 0], 7),
+        ([7, 2, 88], 2),
+        ([2, 87, 86, 1], 86),
+        ([86, 130], 130),
+    ],
+)
+def test_the_worst_of_several_files(codes, worst):
+    assert __main__.worst(codes) == worst
+
+
+def test_places_in_sarif(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a b.cu").touch()
+    (tmp_path / "main.cu").touch()
+    said = [("a b.cu", "3", "x"), (str(tmp_path / "a b.cu"), "4", "y"), ("--launch", "1", "z")]
+    verdict = verdicts.by_us("does_not_compile", "does_not_compile", 2, said)
+    document = verdicts.sarif([verdict | {"program": "main.cu"}])
+    places = [one["locations"][0]["physicalLocation"] for one in document["runs"][0]["results"]]
+    assert [place["artifactLocation"]["uri"] for place in places] == [
+        "a%20b.cu",
+        "a%20b.cu",
+        "main.cu",
+    ]
+    assert [place.get("region") for place in places] == [{"startLine": 3}, {"startLine": 4}, None]
+    elsewhere = verdicts.location("/usr/include/x y.h", 1)["physicalLocation"]["artifactLocation"]
+    assert elsewhere == {"uri": "file:///usr/include/x%20y.h"}
 
 
 def action(here, code=0, **inputs):
