@@ -2,12 +2,24 @@
 
 import os
 import subprocess
-from pathlib import Path
+import sys
+import zipfile
 
 import pytest
-from cuda_on_cpu import SimtError, __main__, nvcc_options, running, verdicts
+from cuda_on_cpu import (
+    ROOT,
+    SimtError,
+    __main__,
+    __version__,
+    compiling,
+    library,
+    nvcc_options,
+    running,
+    verdicts,
+)
+from cuda_on_cpu.venv import NO_NETWORK, NO_PYPI
 
-ACTION = Path(__file__).resolve().parents[3] / ".github/actions/simt-cuda/check"
+ACTION = ROOT / ".github/actions/simt-cuda/check"
 
 
 @pytest.mark.parametrize(
@@ -80,6 +92,35 @@ def test_places_in_sarif(monkeypatch, tmp_path):
     assert [place.get("region") for place in places] == [{"startLine": 3}, {"startLine": 4}, None]
     elsewhere = verdicts.location("/usr/include/x y.h", 1)["physicalLocation"]["artifactLocation"]
     assert elsewhere == {"uri": "file:///usr/include/x%20y.h"}
+
+
+def test_the_wheel_is_whole_and_alone(tmp_path):
+    """It has a licence and a version, all that the library is built of, and nothing of the lab."""
+    try:
+        compiling.use_grammar()
+    except SimtError as error:
+        pytest.skip(str(error))
+    python = library.folder() / "venv/bin/python3"
+    command = [python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, ROOT]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode and NO_NETWORK.search(done.stderr):
+        pytest.skip(NO_PYPI)
+    (file,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(file) as wheel:
+        names = wheel.namelist()
+        wheel.extractall(tmp_path / "installed")
+    about = f"flash_steps-{__version__}.dist-info/"
+    assert {name.split("/")[0] + "/" for name in names} == {"cuda_on_cpu/", about}
+    assert about + "licenses/LICENSE" in names
+    assert not [name for name in names if "viewer" in name or "tests" in name]
+    sources = [*(ROOT / "common/simt").rglob("*.?pp"), ROOT / "common/error.hpp"]
+    assert {f"cuda_on_cpu/{path.relative_to(ROOT)}" for path in sources} <= {*names}
+    alone = os.environ | {"PYTHONPATH": str(tmp_path / "installed")}
+    script = "from cuda_on_cpu import SIMT, __main__, library; print(SIMT, library.folder().name)"
+    said = subprocess.check_output(
+        [sys.executable, "-B", "-c", script], cwd=tmp_path, env=alone, text=True
+    )
+    assert said.startswith(f"{tmp_path}/installed/cuda_on_cpu/common/simt {__version__}-")
 
 
 def action(here, code=0, **inputs):
