@@ -111,7 +111,7 @@ std::optional<Options> parse_options(Rung& rung, int argc, const char* const* ar
     line.add_size("--head-dim", options.head_dim, "d, size of one head: " + head_dims + " (64)");
     app.add_flag("--causal", options.causal, "Query i sees key j only if j <= i + N_kv - N_q");
     line.add_size("--window", options.window,
-                  "With --causal, or alone: of these keys the last W, its own among them");
+                  "Query i sees the last N keys up to its own; implies --causal");
     app.add_flag(
         "--sink", options.sink,
         "A logit for each head joins the sum and owns no key: `sink`, (H), of the file, or "
