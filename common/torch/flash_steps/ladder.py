@@ -18,7 +18,7 @@ UNORDERED = ("backward_one_kernel", "backward_roles", "backward_wgmma", "backwar
 # For decoding: so few rows for each K/V head that its keys are worth sharing out.
 FOR_FEW_QUERIES = ("split_kv",)
 # Steps on the way there, or for several GPUs: run when asked for by name.
-BY_NAME = ("packed_heads", "paged_kv", "ring_attention")
+BY_NAME = ("packed_heads", "page_table", "paged_kv", "ring_attention")
 
 
 @dataclass(frozen=True)
