@@ -56,11 +56,12 @@ def rungs_of_the_ladder(record: str | Record) -> list[str]:
 
 
 def climb(record: str | Record, *rungs: str) -> list[str]:
-    """Some rungs and two libraries on the record's first problem."""
+    """Some rungs, and libraries of either type, on the record's first problem."""
     found = of_rungs(needed_rows(record, **first_problem(record)), *rungs)
     of = speed_columns(found, ceilings_of(record))
     heads = ["type", "TFLOP/s", "of its unit", "x the best library"]
-    shown = [row for row in found if row["program"] in (*rungs, "FA2", "cuDNN")]
+    libraries = ("memory-efficient", "FA2", "cuDNN")
+    shown = [row for row in found if row["program"] in (*rungs, *libraries)]
     lines = [[name_of(row), *(of[head](row) for head in heads)] for row in shown]
     return table(["rung", *heads], lines, 1)
 
