@@ -14,7 +14,9 @@ namespace flash {
 /// have up to `kv_len` keys.
 template <class T> void require_cache(const PagedKV<T>& cache, int64_t kv_len) {
     require_page(cache.page);
-    for (const int64_t stride : {cache.page_stride, cache.head_stride, cache.row_stride}) {
+    // an array, because nvcc 13.0 fails where the loop is over a list in braces
+    const int64_t strides[] = {cache.page_stride, cache.head_stride, cache.row_stride};
+    for (const int64_t stride : strides) {
         if (stride % 8 != 0) { // elements
             throw Error("the strides of a cache must be multiples of 8 elements, got " +
                         std::to_string(stride));
