@@ -10,7 +10,7 @@ import textwrap
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lab.exercises import catalogue, grading, proof
+from lab.exercises import catalogue, grading, judge, proof
 from lab.exercises.catalogue import EXPLAIN, ROOT, Exercise, Refusal
 from lab.exercises.grading import Failure
 from lab.ladder import unknown
@@ -21,7 +21,8 @@ HELP = """Exercises that grade themselves, without a GPU.
   ./scripts/exercise                              the list
   ./scripts/exercise flash_attention_2            its first exercise that is not done yet
   ./scripts/exercise flash_attention_2.1          makes your copy in exercises/, then grades it
-  ./scripts/exercise flash_attention_1.2 12800    answers a question"""
+  ./scripts/exercise flash_attention_1.2 12800    answers a question
+  ./scripts/exercise judge FILE.cu                judges an attention kernel of your own"""
 
 
 def colour(code: str, text: str) -> str:
@@ -225,8 +226,10 @@ def main(arguments: list[str]) -> int:
     jobs = min(os.cpu_count() or 1, 8)
     add("--jobs", type=int, default=jobs, metavar="N", help=f"of --prove: at once ({jobs})")
     add("--table", action="store_true", help="for contributors: rows of docs/exercises/README.md")
-    options = parser.parse_args(arguments)
     try:
+        if arguments[:1] == ["judge"]:
+            return judge.main(arguments[1:])
+        options = parser.parse_args(arguments)
         every = catalogue.everything()
         if options.table:
             print("\n".join(row(one) for one in every))
