@@ -235,11 +235,14 @@ def main(arguments: list[str]) -> int:
             print("\n".join(row(one) for one in every))
             return 0
         progress = Progress()
+        if options.prove and options.exercise == "judge":
+            return 1 if judge.prove() else 0
         if options.prove:
             wanted = [
                 one for one in every if not options.exercise or one.id.startswith(options.exercise)
             ]
-            return proof.prove(wanted, options.jobs, wanted == every)
+            code = proof.prove(wanted, options.jobs, wanted == every)
+            return 1 if wanted == every and judge.prove() else code
         if not options.exercise:
             if options.gpu or options.solution or options.reset:
                 raise Refusal("which exercise? ./scripts/exercise lists all of them")
