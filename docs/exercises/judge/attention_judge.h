@@ -7,8 +7,8 @@
 //   K, V, dK, dV  (batch, kv_heads, kv_len, head_dim)     query head h reads K/V head
 //   LSE           (batch, heads, q_len), float             h / (heads / kv_heads)
 //
-// With a causal mask query i sees key j if j <= i + kv_len - q_len. A row that sees no key has O =
-// 0 and LSE = -infinity. NaN in a row's inputs must show in its outputs, and nowhere else.
+// With a causal mask query i sees key j if j <= i + kv_len - q_len. A row that sees no key has
+// O = 0 and LSE = -infinity. NaN in a row's inputs must show in its outputs, and nowhere else.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -24,8 +24,8 @@ struct AttentionProblem {
     bool causal;
 };
 
-/// What is tried. What the rungs of this repository can do and yours says that it cannot is not
-/// tried, and the page says so.
+/// What a kernel takes. What the rungs of this repository can do and yours says that it cannot is
+/// not tried, and the page says so.
 struct AttentionTakes {
     const char* types = "fp32";   // of "fp32 fp16 bf16", with blanks between
     const char* head_dims = "64"; // "32 64 128"
@@ -36,13 +36,13 @@ struct AttentionTakes {
     int length_multiple = 1;      // q_len and kv_len are multiples of this
     bool any_scale = true;        // not only 1 / sqrt(head_dim)
     bool lse = true;              // LSE is written
-    bool unordered_dq = false; // dQ is summed up by atomics: its last bits differ from run to run
+    bool rounded_sums = false;    // l sums up weights rounded to 16 bits: LSE is off by as much
+    bool unordered_dq = false;    // dQ is summed up by atomics: its last bits differ between runs
 };
-extern "C" const AttentionTakes attention_takes;
+extern "C" const AttentionTakes attention_takes __attribute__((weak)); // without it, the defaults
 
 /// Fills O and LSE. All pointers but the problem are device memory; at first O and LSE hold NaN and
-/// the workspace anything. It launches kernels in the stream, and need not wait for them. Inputs
-/// are there for kernels: the host finds NaN in their place.
+/// the workspace anything. It launches kernels in the stream, and need not wait for them.
 extern "C" __attribute__((weak)) void attention(const AttentionProblem* problem, const void* Q,
                                                 const void* K, const void* V, void* O, float* LSE,
                                                 void* workspace, cudaStream_t stream);

@@ -8,10 +8,10 @@ import os
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from lab.exercises import catalogue, grading, judge, proof
-from lab.exercises.catalogue import EXPLAIN, ROOT, Exercise, Refusal
+from lab.exercises.catalogue import EXPLAIN, ROOT, Exercise, Parser, Refusal
 from lab.exercises.grading import Failure
 from lab.ladder import unknown
 
@@ -203,12 +203,6 @@ def say_failure(exercise: Exercise, failure: Failure, tries: int) -> None:
         print("\n" + textwrap.fill(text, 100))
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        print(f"scripts/exercise: {message}; see ./scripts/exercise --help", file=sys.stderr)
-        sys.exit(2)
-
-
 def main(arguments: list[str]) -> int:
     parser = Parser(
         prog="scripts/exercise",
@@ -236,13 +230,13 @@ def main(arguments: list[str]) -> int:
             return 0
         progress = Progress()
         if options.prove and options.exercise == "judge":
-            return 1 if judge.prove() else 0
+            return 0 if judge.prove(options.jobs) else 1
         if options.prove:
             wanted = [
                 one for one in every if not options.exercise or one.id.startswith(options.exercise)
             ]
             code = proof.prove(wanted, options.jobs, wanted == every)
-            return 1 if wanted == every and judge.prove() else code
+            return code if wanted != every or judge.prove(options.jobs) else 1
         if not options.exercise:
             if options.gpu or options.solution or options.reset:
                 raise Refusal("which exercise? ./scripts/exercise lists all of them")

@@ -1,12 +1,11 @@
 """./scripts/exercise judge FILE.cu: a kernel of the reader's own is held to what the rungs are.
 
-Two processes take turns, with files between them. judge_answers (docs/exercises/judge/answers.cpp)
-makes inputs, as random as the seed. The kernel's process (kernel_process.cu, with the reader's
+Two programs take turns, with files between them. judge_answers (docs/exercises/judge/answers.cpp)
+makes inputs, other ones for each check. The kernel's process (kernel_process.cu, with the reader's
 files) runs under scripts/simt, and has nothing but those inputs. When it has ended, with all that
 it may have started, judge_answers computes what is right, and compares.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -18,15 +17,17 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
+import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from lab.exercises.catalogue import FOLDER, ROOT, Refusal, edited
+from lab.exercises.catalogue import FOLDER, ROOT, Parser, Refusal, edited
 from lab.exercises.grading import LESSONS
 
 JUDGE = FOLDER / "judge"
@@ -34,20 +35,32 @@ HOST = JUDGE / "kernel_process.cu"
 PATIENCE = 600  # seconds for one check; most take less than thirty
 WITHOUT_PROGRESS = 60  # seconds of a launch
 DEVICE_MIB, HOST_MIB = 4096, 8192
+SHARED_KIB = 227  # of a block, an H100's
 MOST_SEED = 2**31 - 1
+FUNCTIONS = (("attention", ""), ("attention_backward", "backward "))  # (name, before each list's)
 VERBS = "read", "written"
 
-# (list of judge_answers, what it tries, order of the threads, when copies of cp.async land)
-DRAWN = ("drawn", "sizes that the seed has drawn", "in-order", "late")
+
+class Asked(NamedTuple):
+    """A check: a list of answers.cpp, and how its problems are run."""
+
+    list: str
+    name: str
+    order: str = "in-order"
+    landing: str = "late"  # of cp.async
+
+
+DRAWN = Asked("drawn", "sizes that the seed has drawn")
 CHECKS = (
-    ("shapes", "masks, ragged sizes, grouped heads", "in-order", "late"),
-    ("scores", "scores that rise, tower, or are equal", "in-order", "early"),
-    ("extremes", "the ends of what types and scale allow", "in-order", "late"),
-    ("NaN", "NaN and infinity, and rows beside them", "in-order", "early"),
-    ("detect", "races, in reverse order", "reverse", "early"),
-    ("detect", "races, in order shuffle:{seed}", "shuffle:{seed}", "late"),
-    ("detect", "races, warp 1 ahead", "ahead:1", "late"),
+    Asked("shapes", "masks, ragged sizes, grouped heads"),
+    Asked("scores", "scores that rise, tower, or are equal", landing="early"),
+    Asked("extremes", "the ends of what types and scale allow"),
+    Asked("NaN", "NaN and infinity, and rows beside them", landing="early"),
+    Asked("detect", "races, threads in reverse order", "reverse", "early"),
+    Asked("detect", "races, threads shuffled", "shuffle:{seed}"),
+    Asked("detect", "races, warp 1 ahead", "ahead:1"),
 )
+TRAFFIC = Asked("traffic", "what kernels move")
 # (what is declared, its value where all is, what is not tried otherwise)
 DECLARED = (
     ("full", "1", "attention without a mask"),
@@ -57,6 +70,7 @@ DECLARED = (
     ("length_multiple", "1", "lengths that are no multiple of {}"),
     ("any_scale", "1", "a scale other than 1/sqrt(d)"),
     ("lse", "1", "LSE"),
+    ("rounded_sums", "0", "LSE to 2e-5"),
     ("unordered_dq", "0", "the same bits of dQ in every run"),
 )
 
@@ -84,13 +98,21 @@ class Kernel:
     files: list[Path]
     options: list[str]  # -I and -D
     seed: int
+    work: Path  # a folder
     patience: int = PATIENCE
+    answers: str = ""  # judge_answers
     gpu: str = ""  # the program that nvcc has made; empty: scripts/simt runs it
     takes: dict[str, str] = field(default_factory=dict)
+    given_up: threading.Event = field(default_factory=threading.Event)
+
+    def seed_of(self, asked: Asked) -> int:
+        """Of a check's inputs: no other check has them."""
+        names = [(one.list, one.name) for one in (DRAWN, *CHECKS, TRAFFIC)]
+        return self.seed + names.index((asked.list, asked.name))
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="scripts/exercise judge",
         description="Is an attention kernel of your own right? FILE.cu includes attention_judge.h "
         "(docs/exercises/judge), which says what to define; example.cu beside it does.",
@@ -101,86 +123,121 @@ def main(arguments: Sequence[str]) -> int:
     add("-I", dest="folders", action="append", default=[], metavar="DIR", help="headers lie there")
     add("-D", dest="defined", action="append", default=[], metavar="NAME[=VALUE]", help="a macro")
     add("--seed", type=int, metavar="N", help="of all inputs, from 1 on; as it was printed before")
+    text = f"for a check, after which it counts as one that never ends ({PATIENCE})"
+    add("--timeout", type=int, default=PATIENCE, metavar="SECONDS", help=text)
     add("--json", action="store_true", help="print the results as JSON")
     add("--gpu", action="store_true", help="on the GPU, without detectors and counters")
     options = parser.parse_args(arguments)
     if options.seed is not None and not 1 <= options.seed <= MOST_SEED:
         raise Refusal(f"--seed must be from 1 to {MOST_SEED}, not {options.seed}")
+    if options.timeout < 1:
+        raise Refusal(f"--timeout must be at least 1, not {options.timeout}")
     files = [Path(os.path.abspath(file)) for file in options.files]
     for file, given in zip(files, options.files, strict=True):
         if not file.is_file():
             raise Refusal(f"there is no file '{given}'")
     words = [word for folder in options.folders for word in ("-I", os.path.abspath(folder))]
     words += [word for name in options.defined for word in ("-D", name)]
-    kernel = Kernel(files, words, options.seed or 1 + secrets.randbelow(MOST_SEED))
-    with tempfile.TemporaryDirectory(prefix="judge") as work:
+    seed = options.seed or 1 + secrets.randbelow(MOST_SEED)
+    with tempfile.TemporaryDirectory(prefix="judge", ignore_cleanup_errors=True) as work:
+        kernel = Kernel(files, words, seed, Path(work), options.timeout)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is ended
         try:
-            return judged(kernel, Path(work), options)
+            return judged(kernel, options.gpu, options.json)
         except Refusal as refusal:
             if options.json:
-                print(json.dumps({"passed": False, "seed": kernel.seed, "refused": str(refusal)}))
+                print(json.dumps({"passed": False, "seed": seed, "refused": str(refusal)}))
             raise
+        finally:
+            kernel.given_up.set()  # after Ctrl-C others still run
 
 
-def judged(kernel: Kernel, work: Path, options: argparse.Namespace) -> int:
-    talk = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
+def judged(kernel: Kernel, gpu: bool, as_json: bool) -> int:
+    """Judges it, prints the results, and returns the exit code."""
+    talk = partial(print, file=sys.stderr if as_json else sys.stdout, flush=True)
     name = os.path.relpath(kernel.files[0])
     talk(f"{name}, seed {kernel.seed} (--seed {kernel.seed} asks the same again)")
-    preset = "cuda" if options.gpu else "simt"
-    answers = built(preset)
-    if options.gpu:
-        kernel.gpu = compiled_for_gpu(kernel, work)
-    declare(kernel, work)
-    talk(f"takes {kernel.takes['types']}, d = {kernel.takes['head_dims']}")
-    not_declared = [
-        what.format(kernel.takes[key])
-        for key, all_of_it, what in DECLARED
-        if kernel.takes[key] != all_of_it
-    ]
-    if not_declared:
-        talk(f"not tried, because the file says so: {', '.join(not_declared)}")
+    kernel.answers = built("cuda" if gpu else "simt")
+    if gpu:
+        kernel.gpu = compiled_for_gpu(kernel)
+    declare(kernel)
+    takes = kernel.takes
+    talk(f"takes {takes['types']}, d = {takes['head_dims']}")
+    not_tried = [text.format(takes[key]) for key, full, text in DECLARED if takes[key] != full]
+    if not_tried:
+        talk(f"not tried, because the file says so: {', '.join(not_tried)}")
     results: dict[str, Any] = {
         "file": name,
         "seed": kernel.seed,
-        "takes": kernel.takes,
-        "not_tried": not_declared,
+        "takes": takes,
+        "not_tried": not_tried,
     }
     passed = True
-    for function, prefix in (("attention", ""), ("attention_backward", "backward ")):
-        if kernel.takes["backward" if prefix else "forward"] != "1":
+    for function, prefix in FUNCTIONS:
+        if takes[function] != "1":
             talk(f"\n{function}: there is none")
             continue
         talk(f"\n{function}")
-        checks = []
-        for check in checks_of(kernel, prefix, answers, work):
+        checks: list[Check] = []
+        counted: dict[str, Any] = {}
+        for asked, waited_for in tried(kernel, prefix):
+            talk(f"  {asked.name:<42}", end="")
+            check, counted = waited_for()
             checks.append(check)
             tell(check, talk)
-        results[function] = {"checks": [asdict(one) | {"passed": one.passed} for one in checks]}
-        if not kernel.gpu and all(one.passed for one in checks):
-            check, results[function]["traffic"] = traffic(kernel, prefix, answers, work)
-            results[function]["checks"].append(asdict(check) | {"passed": check.passed})
-            checks.append(check)
-            tell(check, talk)
-            tell_traffic(results[function]["traffic"], talk)
+        tell_traffic(counted, talk)
+        results[function] = {
+            "checks": [asdict(one) | {"passed": one.passed} for one in checks],
+            "traffic": counted,
+        }
         passed = passed and all(one.passed for one in checks)
-    results = {"passed": passed} | results
     talk(f"\n{'passed' if passed else 'FAILED'}")
-    if options.json:
-        print(json.dumps(results, indent=2))
+    if as_json:
+        print(json.dumps({"passed": passed} | results, indent=2))
     return 0 if passed else 1
 
 
-def built(preset: str) -> Path:
+Outcome = tuple[Check, dict[str, Any]]  # and what was counted
+
+
+def tried(kernel: Kernel, prefix: str) -> Iterator[tuple[Asked, Callable[[], Outcome]]]:
+    """Each check, and what waits for its outcome. The first is by itself: where it does not end,
+    the others would not. The counters come last, of a kernel that is right."""
+    wanted = [one for one in CHECKS if not kernel.gpu or one.list != "detect"]
+    with ThreadPoolExecutor(min(len(wanted), os.cpu_count() or 1)) as pool:
+        first: Future[Outcome] = pool.submit(checked, kernel, prefix, DRAWN)
+        yield DRAWN, first.result
+        if first.result()[0].failure in ("no end", "an end without a verdict"):
+            return
+        under_way = [(one, pool.submit(checked, kernel, prefix, one)) for one in wanted]
+        for one, future in under_way:
+            yield one, future.result
+        every = [first, *(future for _, future in under_way)]
+        if not kernel.gpu and all(future.result()[0].passed for future in every):
+            yield TRAFFIC, partial(checked, kernel, prefix, TRAFFIC)
+
+
+def built(preset: str) -> str:
     """judge_answers."""
     command = [str(ROOT / "scripts/exercise"), "--build", preset, "judge_answers"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise Refusal(f"{(done.stdout + done.stderr).strip()}\nwhat judges does not build")
-    return ROOT / f"build-{preset}/docs/exercises/judge_answers"
+    return str(ROOT / f"build-{preset}/docs/exercises/judge_answers")
+
+
+def answers(kernel: Kernel, verb: str, one: str, seed: int, folder: Path) -> list[dict[str, Any]]:
+    """judge_answers' lines on a list."""
+    command = [kernel.answers, verb, one, str(seed), str(kernel.work / "takes"), str(folder)]
+    quiet = os.environ | {"OMP_WAIT_POLICY": "passive"}
+    done = subprocess.run(command, capture_output=True, text=True, env=quiet)
+    if done.returncode:
+        raise Refusal(f"judge_answers: {done.stderr.strip() or done.returncode}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def run_kernel(
-    kernel: Kernel, folder: Path, words: Sequence[str], more: Sequence[str] = (), landing: str = ""
+    kernel: Kernel, folder: Path, words: Sequence[str], *more: str, landing: str = "late"
 ) -> tuple[dict[str, Any], str]:
     """Runs the kernel's process; the verdict of scripts/simt, and what stands on stderr. It has no
     stdout, limits, and a session of its own, which is ended with it."""
@@ -193,7 +250,8 @@ def run_kernel(
         command += ["--timeout", str(WITHOUT_PROGRESS), "--memory", str(DEVICE_MIB), *more]
         command += ["--", *words]
         command = ["bash", "-c", f'ulimit -d {HOST_MIB * 1024} && exec "$@"', "limited", *command]
-    environment = os.environ | {"FLASH_SIMT_CP_ASYNC": landing or "late"}
+    environment = {key: own for key, own in os.environ.items() if "FLASH_SIMT_" not in key}
+    environment |= {"FLASH_SIMT_CP_ASYNC": landing, "FLASH_SIMT_SHARED_KIB": str(SHARED_KIB)}
     with open(folder / "stderr", "w+", errors="replace") as stderr:
         child = subprocess.Popen(
             command,
@@ -204,85 +262,95 @@ def run_kernel(
             env=environment,
             start_new_session=True,
         )
-        found: dict[str, Any] = {"verdict": "clean"}
-        try:
-            found["exit_code"] = child.wait(kernel.patience)
-        except subprocess.TimeoutExpired:
-            found = {"verdict": "no end", "exit_code": -1}
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+        end = time.monotonic() + kernel.patience
+        while child.poll() is None and time.monotonic() < end and not kernel.given_up.is_set():
+            time.sleep(0.02)
+        code = child.poll()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
         stderr.seek(0)
         said = stderr.read()[-4000:].strip()
-    if found["verdict"] == "clean" and not kernel.gpu:
-        try:
-            found = json.loads(verdict.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            found = {"verdict": "none", "exit_code": found["exit_code"]}
-    return found, said
+    if code is None:
+        return {"verdict": "no end"}, f"it was ended after {kernel.patience} seconds"
+    if kernel.gpu:
+        return {"verdict": "clean", "exit_code": code}, said
+    try:
+        return json.loads(verdict.read_text(encoding="utf-8")), said
+    except (OSError, ValueError):
+        return {"verdict": "none", "exit_code": code}, said
 
 
-def declare(kernel: Kernel, work: Path) -> None:
+def declare(kernel: Kernel) -> None:
     """Has the kernel's process say what it takes."""
-    file = work / "takes"
-    found, said = run_kernel(kernel, work, ["declare", str(file)])
-    if not file.is_file() or found["exit_code"] not in (0, 89):
-        raise Refusal(f"{said}\n{kernel.files[0].name} cannot be judged")
+    file, name = kernel.work / "takes", kernel.files[0].name
+    found, said = run_kernel(kernel, kernel.work, ["declare", str(file)])
+    if not file.is_file() or found["verdict"] not in ("clean", "warning", "unchecked"):
+        raise Refusal(f"{said}\n{name} cannot be judged")
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    kernel.takes = dict(line.split(" ", 1) for line in lines if " " in line)
-    types, dims = kernel.takes["types"].split(), kernel.takes["head_dims"].split()
+    kernel.takes = takes = dict(line.split(" ", 1) for line in lines if " " in line)
+    types, dims = takes["types"].split(), takes["head_dims"].split()
     if not types or not set(types) <= {"fp32", "fp16", "bf16"}:
         raise Refusal(f"attention_takes.types: of fp32, fp16 and bf16, not '{' '.join(types)}'")
-    if not dims or not all(one.isdigit() and 1 <= int(one) <= 1024 for one in dims):
+    if not dims or not set(dims) <= set(map(str, range(1, 1025))):
         raise Refusal(f"attention_takes.head_dims: numbers like 64 128, not '{' '.join(dims)}'")
-    if kernel.takes["length_multiple"] not in map(str, range(1, 257)):
+    if takes["length_multiple"] not in map(str, range(1, 257)):
         raise Refusal("attention_takes.length_multiple: from 1 to 256")
-    if (kernel.takes["full"], kernel.takes["causal"]) == ("0", "0"):
+    if (takes["full"], takes["causal"]) == ("0", "0"):
         raise Refusal("attention_takes: full or causal must be true")
-    if (kernel.takes["forward"], kernel.takes["backward"]) == ("0", "0"):
-        raise Refusal(f"{kernel.files[0].name} defines neither attention nor attention_backward")
+    if all(takes[function] != "1" for function, _ in FUNCTIONS):
+        raise Refusal(f"{name} defines neither attention nor attention_backward")
 
 
-@contextlib.contextmanager
-def asked(kernel: Kernel, answers: Path, one: str, work: Path) -> Iterator[tuple[Path, list[str]]]:
-    """A folder with a list's problems and inputs, and the words that judge what is done there."""
-    folder = Path(tempfile.mkdtemp(dir=work))
-    words = [one, str(kernel.seed), str(work / "takes"), str(folder)]
+def checked(kernel: Kernel, prefix: str, asked: Asked) -> Outcome:
+    """Asks the kernel one list of problems, and judges the run and the answers that it has left."""
+    if kernel.given_up.is_set():
+        raise Refusal("given up")
+    seed, one = kernel.seed_of(asked), prefix + asked.list
+    folder = Path(tempfile.mkdtemp(dir=kernel.work))
     try:
-        subprocess.run([answers, "ask", *words], check=True)
-        yield folder, [str(answers), "judge", *words]
+        answers(kernel, "ask", one, seed, folder)
+        options = ["--schedule", asked.order.format(seed=seed)]
+        options += ["--profile"] if asked == TRAFFIC else []
+        found, said = run_kernel(
+            kernel, folder, ["run", str(folder)], *options, landing=asked.landing
+        )
+        lines = answers(kernel, "judge", one, seed, folder)
+        check = check_of(asked.name, found, said, lines)
+        profile = folder / f"{kernel.files[0].stem}.profile.json"
+        if not profile.is_file() or not check.passed:
+            return check, {}
+        counted = traffic_of(json.loads(profile.read_text(encoding="utf-8"))["kernels"])
     finally:
         shutil.rmtree(folder)
+    inputs = ["Q", "K", "V", "dO"] if prefix else ["Q", "K", "V"]
+    for name in inputs:
+        own = counted["tensors"].get(name, {"bytes": 1, "read": 0})
+        if own["read"] < own["bytes"]:
+            check.failure = "less traffic than the answer takes"
+            check.said = f"kernels have read {own['read']} bytes of {name}, and not all of it"
+            check.why = "Kernels must compute the answer, not the host."
+            return check, {}
+    outputs = ["dQ", "dK", "dV"] if prefix else ["O", "LSE"][: 1 + int(kernel.takes["lse"])]
+    counted["problem"] = lines[0]["problem"]
+    counted["least_sectors"] = (
+        sum(counted["tensors"][name]["bytes"] for name in inputs + outputs) // 32
+    )
+    return check, counted
 
 
-def checked(
-    kernel: Kernel, prefix: str, answers: Path, work: Path, what: tuple[str, str, str, str]
+def check_of(
+    name: str, found: Mapping[str, Any], said: str, lines: Sequence[Mapping[str, Any]]
 ) -> Check:
-    one, name, order, landing = (part.format(seed=kernel.seed) for part in what)
-    with asked(kernel, answers, prefix + one, work) as (folder, words):
-        found, said = run_kernel(
-            kernel, folder, ["run", str(folder)], ["--schedule", order], landing
-        )
-        return check_of(name, found, said, words)
-
-
-def check_of(name: str, found: Mapping[str, Any], said: str, words: Sequence[str]) -> Check:
-    """The kernel's run, and the answers that it has left."""
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
     wrong = [line for line in lines if line["wrong"]]
     check = Check(name, len(lines), len(wrong))
     check.warnings = [one["text"] for one in found.get("warnings", ())]
     if wrong:
-        first = wrong[0]["wrong"][0]
-        check.failure, check.why = LESSONS.get(first["kind"], ("no answer", ""))
+        check.failure, check.why = LESSONS.get(wrong[0]["wrong"][0]["kind"], ("no answer", ""))
         check.problem = wrong[0]["problem"]
-        check.said = "\n".join(one["said"] for one in wrong[0]["wrong"])
-        check.said = check.said.replace("it threw: ", "")
+        check.said = "\n".join(one["said"].removeprefix("it threw: ") for one in wrong[0]["wrong"])
     if ended := how_it_ended(found, said):
         check.failure, check.said, check.why = ended
-        check.problem = check.problem if check.said and wrong else ""
     return check
 
 
@@ -290,7 +358,7 @@ def how_it_ended(found: Mapping[str, Any], said: str) -> tuple[str, str, str] | 
     """What is wrong with a run: (name, message, why); None: nothing."""
     match found["verdict"]:
         case "no end":
-            return "no end", "it was ended when its time was up", ""
+            return "no end", said, ""
         case "none":
             said = said or f"exit code {found['exit_code']}"
             return "an end without a verdict", said, ""
@@ -306,134 +374,108 @@ def how_it_ended(found: Mapping[str, Any], said: str) -> tuple[str, str, str] | 
             return "an end with an error", said or f"exit code {found['exit_code']}", ""
 
 
-def checks_of(kernel: Kernel, prefix: str, answers: Path, work: Path) -> Iterator[Check]:
-    """The first by itself: where it does not end, the others would not."""
-    run = partial(checked, kernel, prefix, answers, work)
-    first = run(DRAWN)
-    yield first
-    if first.failure in ("no end", "an end without a verdict"):
-        return
-    wanted = [one for one in CHECKS if not kernel.gpu or one[0] != "detect"]
-    with ThreadPoolExecutor(min(len(wanted), os.cpu_count() or 1)) as pool:
-        yield from pool.map(run, wanted)
-
-
-def traffic(kernel: Kernel, prefix: str, answers: Path, work: Path) -> tuple[Check, dict[str, Any]]:
-    """What each line moves, beside the least: inputs read once, and outputs written once."""
-    with asked(kernel, answers, f"{prefix}traffic", work) as (folder, words):
-        found, said = run_kernel(kernel, folder, ["run", str(folder)], ["--profile"])
-        check = check_of("traffic", found, said, words)
-        profile = folder / f"{kernel.files[0].stem}.profile.json"
-        if not check.passed or not profile.is_file():
-            return check, {}
-        kernels = json.loads(profile.read_text(encoding="utf-8"))["kernels"]
-        problem = json.loads(subprocess.run(words, capture_output=True).stdout)["problem"]
-    needed = ["Q", "K", "V", "dO", "dQ", "dK", "dV"] if prefix else ["Q", "K", "V", "O"]
-    if not prefix and kernel.takes["lse"] == "1":
-        needed.append("LSE")
-    moved: dict[str, dict[str, int]] = {}
-    lines: dict[tuple[str, int], dict[str, Any]] = {}
+def traffic_of(kernels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """From a profile: what kernels read and write of each tensor, and what each line moves."""
+    tensors: dict[str, dict[str, int]] = {}
+    lines: dict[tuple[str, int], dict[str, int]] = {}
     for one in kernels:
         for buffer in one["buffers"]:
-            own = moved.setdefault(
-                buffer["name"], {"bytes": buffer["bytes"], "read": 0, "written": 0}
-            )
+            empty = {"bytes": buffer["bytes"], "read": 0, "written": 0}
+            own = tensors.setdefault(buffer["name"], empty)
             own["read"] += buffer["load"]["bytes"]
             own["written"] += buffer["store"]["bytes"]
         for line in one["lines"]:
-            at = lines.setdefault(
-                (line["file"], line["line"]),
-                {"sectors": 0, "wavefronts": 0, "without_conflicts": 0},
-            )
-            for part in ("global_load", "global_store"):
+            empty = {"sectors": 0, "wavefronts": 0, "without_conflicts": 0}
+            at = lines.setdefault((line["file"], line["line"]), empty)
+            for part in ("global_load", "global_store", "global_atomic"):
                 at["sectors"] += line.get(part, {}).get("sectors", 0)
             for part in ("tma_load", "tma_store", "bulk_reduce"):
                 at["sectors"] += line.get(part, {}).get("bytes", 0) // 32
             for part in ("shared_load", "shared_store", "async_store"):
                 at["wavefronts"] += line.get(part, {}).get("wavefronts", 0)
                 at["without_conflicts"] += line.get(part, {}).get("ideal", 0)
-    least = sum(moved[tensor]["bytes"] for tensor in needed if tensor in moved) // 32
-    return check, {
-        "problem": problem,
-        "least_sectors": least,
-        "tensors": moved,
-        "lines": [
-            {"file": os.path.relpath(file), "line": line, **counts}
-            for (file, line), counts in sorted(lines.items())
-            if counts["sectors"] or counts["wavefronts"]
-        ],
-    }
+    of_lines = [
+        {"file": os.path.relpath(file), "line": line, **counts}
+        for (file, line), counts in sorted(lines.items())
+        if counts["sectors"] or counts["wavefronts"]
+    ]
+    return {"tensors": tensors, "lines": of_lines}
 
 
-def tell(check: Check, talk: Any) -> None:
-    outcome = "right"
-    if not check.passed:
-        outcome = f"FAILED: {check.failure}" + (
-            f", in {check.failed} problems" if check.failed > 1 else ""
-        )
-    talk(f"  {check.name:<42}{check.problems:>4} problems   {outcome}")
-    indented = partial(textwrap.indent, prefix="      ")
-    for text in (check.problem, check.said.strip(), textwrap.fill(check.why, 90)):
-        if text and not check.passed:
-            talk(indented(text))
-    for warning in check.warnings[:3]:
-        talk(indented(f"warning: {warning}"))
+def tell(check: Check, talk: Callable[..., None]) -> None:
+    """The rest of its line, and what goes below."""
+    many = f", in {check.failed} problems" if check.failed > 1 else ""
+    outcome = "right" if check.passed else f"FAILED: {check.failure}{many}"
+    talk(f"{check.problems:>4} problem{' ' if check.problems == 1 else 's'}   {outcome}")
+    warnings = [f"warning: {text}" for text in check.warnings[:3]]
+    for text in (check.problem, check.said.strip(), textwrap.fill(check.why, 90), *warnings):
+        if text:
+            talk(textwrap.indent(text, "      "))
 
 
-def tell_traffic(found: Mapping[str, Any], talk: Any) -> None:
-    if not found:
+def tell_traffic(counted: Mapping[str, Any], talk: Callable[..., None]) -> None:
+    if not counted:
         return
-    least = found["least_sectors"]
-    talk(f"    {found['problem']}")
+    least = counted["least_sectors"]
+    talk(f"    {counted['problem']}")
     talk(f"    the least: {least:,} sectors of 32 bytes, to read inputs and write outputs once")
-    for name, own in found["tensors"].items():
+    for name, own in counted["tensors"].items():
         of_sizes = [f"{verb} {own[verb] / own['bytes']:,.1f} x" for verb in VERBS if own[verb]]
         if of_sizes:
             talk(f"      {name:<10} {', '.join(of_sizes)}")
-    for line in sorted(found["lines"], key=lambda one: -one["sectors"])[:5]:
+    for line in sorted(counted["lines"], key=lambda one: -one["sectors"])[:5]:
         if line["sectors"]:
             place, times = f"{line['file']}:{line['line']}", line["sectors"] / least
             talk(f"      {place:<40} {line['sectors']:>10,} sectors, {times:,.2f} x the least")
-    for line in found["lines"]:
+    for line in counted["lines"]:
         ideal = line["without_conflicts"]
         if line["wavefronts"] > 1.1 * ideal:
             place, ways = f"{line['file']}:{line['line']}", line["wavefronts"] / ideal
             talk(f"      {place:<40} {ways:,.2f} wavefronts in place of 1, for bank conflicts")
 
 
-def prove() -> int:
-    """Proves that example.cu with the mistakes of wrong.toml fails, each with its message. Returns
-    how many do not."""
-    data = tomllib.loads((JUDGE / "wrong.toml").read_text(encoding="utf-8"))["wrong"]
-    example = (JUDGE / "example.cu").read_text(encoding="utf-8")
-    answers, not_found = built("simt"), 0
-    for one in [{"what": "no mistake", "list": "drawn", "says": "^$", "edit": []}, *data]:
-        with tempfile.TemporaryDirectory(prefix="judge") as work:
-            file = Path(work) / "kernel.cu"
-            file.write_text(edited(example, one["edit"], "wrong.toml"), encoding="utf-8")
-            kernel = Kernel([file], [], 1 + secrets.randbelow(MOST_SEED))
-            declare(kernel, Path(work))
-            kernel.patience = 5 if one["says"] == "no end" else PATIENCE
-            check = checked(
-                kernel, "", answers, Path(work), (one["list"], one["what"], "in-order", "late")
-            )
-        found = re.search(one["says"], check.failure) is not None
-        not_found += not found
-        said = f"seed {kernel.seed}: {check.failure or 'it passes'}\n{check.said}"
-        print(f"judge: {one['what']:<45}{'proved' if found else f'WRONG, {said}'}", flush=True)
-    return not_found
-
-
-def compiled_for_gpu(kernel: Kernel, work: Path) -> str:
-    """The same files by nvcc."""
+def compiled_for_gpu(kernel: Kernel) -> str:
+    """The program that nvcc makes of the same files."""
     places = [os.environ.get("CUDACXX") or "nvcc", "/usr/local/cuda/bin/nvcc"]
     nvcc = next(filter(None, map(shutil.which, places)), None)
     if nvcc is None:
         raise Refusal("--gpu needs nvcc, and there is none")
-    program = str(work / "kernel_process")
+    program = str(kernel.work / "kernel_process")
     command = [nvcc, "-std=c++20", "-O3", "-arch=native", f"-I{JUDGE}", f"-I{ROOT}"]
     command += [*kernel.options, *map(str, [*kernel.files, HOST]), "-o", program]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise Refusal(f"{done.stdout}{done.stderr}nvcc does not compile it")
     return program
+
+
+def prove(jobs: int) -> bool:
+    """Proves that example.cu passes, and that with each mistake of wrong.toml it fails, with its
+    message; whether all of that is so."""
+    wrong = tomllib.loads((JUDGE / "wrong.toml").read_text(encoding="utf-8"))["wrong"]
+    right = [
+        {"what": f"no mistake in {name}", "list": f"{prefix}drawn", "says": "^$", "edit": []}
+        for name, prefix in FUNCTIONS
+    ]
+    with ThreadPoolExecutor(jobs) as pool:
+        return all(list(pool.map(partial(is_proved, built("simt")), [*right, *wrong])))
+
+
+def is_proved(answers: str, one: Mapping[str, Any]) -> bool:
+    prefix = "backward " if one["list"].startswith("backward ") else ""
+    name, says = one["list"].removeprefix(prefix), one["says"]
+    asked = next(check for check in (DRAWN, *CHECKS, TRAFFIC) if check.list == name)
+    with tempfile.TemporaryDirectory(prefix="judge") as work:
+        file = Path(work) / "kernel.cu"
+        example = (JUDGE / "example.cu").read_text(encoding="utf-8")
+        file.write_text(edited(example, one["edit"], "wrong.toml"), encoding="utf-8")
+        kernel = Kernel([file], [], 1, Path(work), 5 if says == "no end" else PATIENCE, answers)
+        declare(kernel)
+        check, _ = checked(kernel, prefix, asked)
+        proved = re.search(says, check.failure) is not None
+        if "unseen" in one and proved:
+            check, _ = checked(kernel, prefix, asked._replace(order=one["unseen"]))
+            proved = check.passed
+    said = "proved" if proved else f"WRONG: {check.failure or 'passes'}\n{check.said}"
+    print(f"judge: {one['what']:<50}{said}", flush=True)
+    return proved
