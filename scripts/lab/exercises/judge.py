@@ -364,6 +364,12 @@ def how_it_ended(found: Mapping[str, Any], said: str) -> tuple[str, str, str] | 
             return "an end without a verdict", said, ""
         case "unchecked":
             return "no kernel", "no kernel was launched: on a GPU nothing would compute", ""
+        case "clean" | "warning" if found.get("launches") != found.get("launches_watched"):
+            return (
+                "a launch that was not watched",
+                "the kernel's process has changed the options",
+                "",
+            )
         case "clean" | "warning" if found["exit_code"] == 0:
             return None
         case "fault" | "timeout":
