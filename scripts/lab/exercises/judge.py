@@ -286,7 +286,8 @@ def declare(kernel: Kernel) -> None:
     file, name = kernel.work / "takes", kernel.files[0].name
     found, said = run_kernel(kernel, kernel.work, ["declare", str(file)])
     if not file.is_file() or found["verdict"] not in ("clean", "warning", "unchecked"):
-        raise Refusal(f"{said}\n{name} cannot be judged")
+        said = said or f"the program ended with exit code {found['exit_code']}"
+        raise Refusal(f"{name} cannot be judged:\n{said}")
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     kernel.takes = takes = dict(line.split(" ", 1) for line in lines if " " in line)
     types, dims = takes["types"].split(), takes["head_dims"].split()
