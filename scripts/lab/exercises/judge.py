@@ -262,13 +262,15 @@ def run_kernel(
             env=environment,
             start_new_session=True,
         )
-        end = time.monotonic() + kernel.patience
-        while child.poll() is None and time.monotonic() < end and not kernel.given_up.is_set():
-            time.sleep(0.02)
-        code = child.poll()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+        try:
+            end = time.monotonic() + kernel.patience
+            while child.poll() is None and time.monotonic() < end and not kernel.given_up.is_set():
+                time.sleep(0.02)
+            code = child.poll()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
         stderr.seek(0)
         said = stderr.read()[-4000:].strip()
     if code is None:
