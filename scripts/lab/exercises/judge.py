@@ -172,7 +172,7 @@ def judged(kernel: Kernel, gpu: bool, as_json: bool) -> int:
         "takes": takes,
         "not_tried": not_tried,
     }
-    passed = True
+    passed, told = True, set[str]()
     for function, prefix in FUNCTIONS:
         if takes[function] != "1":
             talk(f"\n{function}: there is none")
@@ -184,7 +184,7 @@ def judged(kernel: Kernel, gpu: bool, as_json: bool) -> int:
             talk(f"  {asked.name:<42}", end="")
             check, counted = waited_for()
             checks.append(check)
-            tell(check, talk)
+            tell(check, told, talk)
         tell_traffic(counted, talk)
         results[function] = {
             "checks": [asdict(one) | {"passed": one.passed} for one in checks],
@@ -354,6 +354,7 @@ def check_of(
         check.said = "\n".join(one["said"].removeprefix("it threw: ") for one in wrong[0]["wrong"])
     if ended := how_it_ended(found, said):
         check.failure, check.said, check.why = ended
+        check.failed = 0  # it may have ended before it came to the others
     return check
 
 
@@ -411,13 +412,15 @@ def traffic_of(kernels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"tensors": tensors, "lines": of_lines}
 
 
-def tell(check: Check, talk: Callable[..., None]) -> None:
-    """The rest of its line, and what goes below."""
+def tell(check: Check, told: set[str], talk: Callable[..., None]) -> None:
+    """The rest of its line, and what goes below; why it matters, once."""
     many = f", in {check.failed} problems" if check.failed > 1 else ""
     outcome = "right" if check.passed else f"FAILED: {check.failure}{many}"
     talk(f"{check.problems:>4} problem{' ' if check.problems == 1 else 's'}   {outcome}")
     warnings = [f"warning: {text}" for text in check.warnings[:3]]
-    for text in (check.problem, check.said.strip(), textwrap.fill(check.why, 90), *warnings):
+    why = "" if check.why in told else textwrap.fill(check.why, 90)
+    told.add(check.why)
+    for text in (check.problem, check.said.strip(), why, *warnings):
         if text:
             talk(textwrap.indent(text, "      "))
 
