@@ -379,7 +379,7 @@ def how_it_ended(found: Mapping[str, Any], said: str) -> tuple[str, str, str] | 
         case "fault" | "timeout":
             fault = found["faults"][0]
             name, why = LESSONS.get(fault["kind"], (fault["kind"].replace("_", " "), ""))
-            return name, fault["text"] + (f"\n{fault['hint']}" if fault["hint"] else ""), why
+            return name, fault["text"], why
         case _:
             return "an end with an error", said or f"exit code {found['exit_code']}", ""
 
