@@ -57,8 +57,11 @@ ExpectedGradients expect_gradients(const Problem& p, const Inputs& inputs,
     ExpectedGradients e;
     e.ignored_heads = std::move(ignored_heads);
     e.exact = oracle_gradients(p, inputs, part(0, 0.5), e.ignored_heads);
-    const Yardstick baseline = naive_gradients(p, inputs, forward(p, inputs, part(0.5, 0.7)),
-                                               part(0.7, 1), e.ignored_heads);
+    const ForwardResult given = inputs.o.empty()
+                                    ? forward(p, inputs, part(0.5, 0.7))
+                                    : ForwardResult{{inputs.o.begin(), inputs.o.end()},
+                                                    {inputs.lse.begin(), inputs.lse.end()}};
+    const Yardstick baseline = naive_gradients(p, inputs, given, part(0.7, 1), e.ignored_heads);
     for (size_t which = 0; which < 3; ++which) {
         const std::vector<double>& exact = tensor(e.exact, which);
         const std::vector<float>& naive = tensor(baseline.naive, which);
@@ -146,8 +149,24 @@ Verdict check_gradients(const Problem& p, const Inputs& inputs, const Outputs& o
             left_out[static_cast<size_t>(heads - 1 - n * heads / wanted)] = false;
         }
     }
-    return compare_gradients(p, expect_gradients(p, inputs, std::move(left_out), progress),
-                             outputs);
+    Verdict verdict =
+        compare_gradients(p, expect_gradients(p, inputs, std::move(left_out), progress), outputs);
+    if (const std::string wrong = wrong_forward(p, inputs, rows_of_head); !wrong.empty()) {
+        verdict.ok = false;
+        verdict.message = wrong + (verdict.message.empty() ? "" : "\n") + verdict.message;
+    }
+    return verdict;
+}
+
+std::string wrong_forward(const Problem& p, const Inputs& inputs, int64_t rows_of_head) {
+    if (inputs.o.empty()) {
+        return {};
+    }
+    // who sums up P after rounding it is not known here
+    const Outputs given{.o = inputs.o, .lse = inputs.lse, .rounded_sums = true};
+    const Verdict verdict =
+        check(p, {inputs.dtype, inputs.q, inputs.k, inputs.v}, given, {}, rows_of_head);
+    return verdict.ok ? "" : "o and lse are not those of q, k and v: " + verdict.message;
 }
 
 ForwardResult forward(const Problem& p, const Inputs& inputs, const Progress& progress) {

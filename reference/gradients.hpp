@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/harness/program/verdict.hpp"
@@ -42,7 +43,8 @@ Yardstick naive_gradients(const Problem& problem, const Inputs& inputs,
                           const ForwardResult& forward, const Progress& progress = {},
                           const std::vector<bool>& ignored_heads = {});
 
-/// What the gradients of one problem are compared with; it depends on the inputs alone.
+/// What the gradients of one problem are compared with; it depends on the inputs alone, O and LSE
+/// among them.
 struct ExpectedGradients {
     Gradients<double> exact;
     std::array<double, 3> bounds{}; // for every element of dQ, dK and dV
@@ -56,11 +58,19 @@ struct ExpectedGradients {
 ///   1e-5
 /// Where one key has all the weight, dP - delta is 0, and a rung gives the rounding of the two
 /// sums, added up over all rows. Tensor cores round them in other ways than the baseline, so its
-/// error says nothing about it; the third term does. Elsewhere it is small. Throws
+/// error says nothing about it; the third term does. Elsewhere it is small.
+/// The baseline gets O and LSE of `inputs`, where they are: those that the rung was given. A
+/// forward kernel rounds P before O, so its delta is off by more than that of an O that was rounded
+/// once, and with few rows one delta decides. Where `inputs` has none, forward() makes them. Throws
 /// std::runtime_error when the baseline itself is not finite.
 ExpectedGradients expect_gradients(const Problem& problem, const Inputs& inputs,
                                    std::vector<bool> ignored_heads = {},
                                    const Progress& progress = {});
+
+/// Empty, or how O and LSE of `inputs` break the rule for O and LSE (check.hpp, with rounded_sums),
+/// in about `rows_of_head` rows of each head, or in all with 0. Whoever brings an O must ask: the
+/// baseline, which gets it too, forgives what follows from a wrong one.
+std::string wrong_forward(const Problem& problem, const Inputs& inputs, int64_t rows_of_head);
 
 /// NaN and infinity never agree; a gradient that is all zeros where the baseline is better than
 /// zeros is rejected.

@@ -31,9 +31,9 @@ std::vector<float> normal(int64_t size, uint64_t seed) {
 
 struct Tensors {
     std::vector<float> q, k, v, d_o;
-    explicit Tensors(const Problem& p)
-        : q(normal(p.q_size(), 1)), k(normal(p.kv_size(), 2)), v(normal(p.kv_size(), 3)),
-          d_o(normal(p.q_size(), 4)) {}
+    explicit Tensors(const Problem& p, uint64_t seed = 0)
+        : q(normal(p.q_size(), seed + 1)), k(normal(p.kv_size(), seed + 2)),
+          v(normal(p.kv_size(), seed + 3)), d_o(normal(p.q_size(), seed + 4)) {}
     Inputs view(DType dtype = DType::fp32) const {
         return {.dtype = dtype, .q = q, .k = k, .v = v, .d_o = d_o};
     }
@@ -74,6 +74,36 @@ Gradients<float> rounded(const Gradients<double>& exact, DType dtype) {
 }
 
 Outputs view(const Gradients<float>& g) { return {.d_q = g.d_q, .d_k = g.d_k, .d_v = g.d_v}; }
+
+/// O and LSE as a forward kernel has them: P, relative to the row's largest, is rounded before P V.
+ForwardResult fused_forward(const Problem& p, const Inputs& inputs) {
+    ForwardResult result{std::vector<float>(inputs.q.size()),
+                         std::vector<float>(static_cast<size_t>(p.lse_size()))};
+    const auto d = static_cast<size_t>(p.head_dim), keys = static_cast<size_t>(p.kv_len);
+    for (size_t i = 0; i < result.lse.size(); ++i) { // one head
+        std::vector<double> S(keys), O(d);
+        for (size_t j = 0; j < keys; ++j) {
+            for (size_t x = 0; x < d; ++x) {
+                S[j] += static_cast<double>(p.scale * inputs.q[i * d + x] * inputs.k[j * d + x]);
+            }
+        }
+        const double m = std::ranges::max(S);
+        double l = 0;
+        for (size_t j = 0; j < keys; ++j) {
+            const double P = std::exp(S[j] - m);
+            l += P;
+            for (size_t x = 0; x < d; ++x) {
+                O[x] += static_cast<double>(round_to(inputs.dtype, static_cast<float>(P))) *
+                        static_cast<double>(inputs.v[j * d + x]);
+            }
+        }
+        for (size_t x = 0; x < d; ++x) {
+            result.o[i * d + x] = round_to(inputs.dtype, static_cast<float>(O[x] / l));
+        }
+        result.lse[i] = static_cast<float>(m + std::log(l));
+    }
+    return result;
+}
 
 } // namespace
 
@@ -236,6 +266,43 @@ TEST_CASE("gradients: the rule accepts what is right, and names what is wrong an
         CHECK_FALSE(zeros.ok);
         CHECK(zeros.message.find("dV is zero everywhere") != std::string::npos);
     }
+}
+
+// With few queries the error of one delta decides, and O says how large it is. What unfused
+// attention makes of a forward kernel's O must do.
+TEST_CASE("gradients: the baseline gets the O and LSE that the rung was given") {
+    const Problem p{.q_len = 2, .kv_len = 24, .head_dim = 16, .scale = 0.25f};
+    int refused_otherwise = 0;
+    for (uint64_t seed = 0; seed < 200; ++seed) {
+        Tensors t(p, 10 * seed);
+        t.q[3] = 12; // an outlier
+        t.round(DType::bf16);
+        Inputs inputs = t.view(DType::bf16);
+        const ForwardResult given = fused_forward(p, inputs);
+        const Gradients<float> right = reference::naive_gradients(p, inputs, given).naive;
+        // against a baseline that has the oracle's O
+        refused_otherwise += reference::check_gradients(p, inputs, view(right), {}, 0).ok ? 0 : 1;
+        inputs.o = given.o;
+        inputs.lse = given.lse;
+        CHECK(reference::check_gradients(p, inputs, view(right), {}, 0).message == "");
+    }
+    CHECK(refused_otherwise > 0);
+}
+
+TEST_CASE("gradients: a wrong O is no excuse") {
+    const Problem p{.q_len = 2, .kv_len = 24, .head_dim = 16, .scale = 0.25f};
+    Tensors t(p);
+    t.round(DType::bf16);
+    Inputs inputs = t.view(DType::bf16);
+    ForwardResult given = fused_forward(p, inputs);
+    given.o[20] += 0.25f;
+    inputs.o = given.o;
+    inputs.lse = given.lse;
+    const Gradients<float> gradients = reference::naive_gradients(p, inputs, given).naive;
+    const Verdict verdict = reference::check_gradients(p, inputs, view(gradients), {}, 0);
+    CHECK_FALSE(verdict.ok);
+    CHECK(verdict.message.starts_with(
+        "o and lse are not those of q, k and v: O at (b=0, h=0, i=1, x=4)"));
 }
 
 TEST_CASE("gradients: a sample is of whole heads") {

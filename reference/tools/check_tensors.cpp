@@ -1,10 +1,10 @@
 // Holds tensors to the suite's rule, whoever computed them:
 //   check_tensors INPUT.safetensors full|causal ROWS RESULT.safetensors ...
-// INPUT has q, k, v, and do for gradients; each RESULT has o and perhaps lse, or dq, dk and dv. Of
-// O some ROWS of each head are compared, all with 0; the scale is 1/sqrt(d). Prints a line for each
-// of them: the number of the RESULT from 0 on, its name, its error and its bound. What gradients
-// are compared with takes long, and is computed once. Exit code: 0, or 2 and what is wrong with the
-// files.
+// INPUT has q, k, v, and for gradients do, o and lse, those that the backward passes were given;
+// each RESULT has o and perhaps lse, or dq, dk and dv. Of O some ROWS of each head are compared,
+// all with 0; the scale is 1/sqrt(d). Prints a line for each of them: the number of the RESULT from
+// 0 on, its name, its error and its bound. What gradients are compared with takes long, and is
+// computed once. Exit code: 0, or 2 and what is wrong with the files.
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -40,8 +40,14 @@ void check(flash::SafetensorsReader input, std::vector<flash::SafetensorsReader>
     const std::vector<float> Q = input.read("q"), K = input.read("k"), V = input.read("v");
     Inputs inputs{type == "F32" ? DType::fp32 : type == "F16" ? DType::fp16 : DType::bf16, Q, K, V};
     if (results[0].tensors().contains("dq")) {
-        const std::vector<float> dO = input.read("do");
+        const std::vector<float> O = input.read("o"), LSE = input.read("lse"),
+                                 dO = input.read("do");
+        inputs.o = O;
+        inputs.lse = LSE;
         inputs.d_o = dO;
+        if (const std::string wrong = reference::wrong_forward(p, inputs, rows); !wrong.empty()) {
+            throw Error(wrong);
+        }
         const reference::ExpectedGradients expected = reference::expect_gradients(p, inputs);
         for (size_t n = 0; n < results.size(); ++n) {
             const std::vector<float> dQ = results[n].read("dq"), dK = results[n].read("dk"),

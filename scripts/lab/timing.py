@@ -344,7 +344,9 @@ def largest_errors(
     """{program: its largest error, as a part of the bound that the suite's rule gives} of
     {program: what result_of() gives}; above 1 is wrong. Looks at 256 rows of the query heads that
     read the first and the last head of K and V, and at all gradients of these heads."""
-    inputs = {"q": q, "k": k, "v": v} | ({"do": rest[2]} if len(rest) > 2 else {})
+    inputs = {"q": q, "k": k, "v": v}
+    if len(rest) > 2:  # gradients, of this O and LSE
+        inputs |= dict(zip(("o", "lse", "do"), rest))
     names, shares = list(results), dict.fromkeys(results, 0.0)
     for n, of_head in enumerate(looked_at(k, inputs) if results else ()):
         with tempfile.TemporaryDirectory() as folder:

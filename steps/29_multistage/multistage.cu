@@ -1,26 +1,23 @@
-// multistage: A warp waits until its tile is there, and no longer for the rest of its block.
+// multistage: At d = 128, too, there is room for four slots, because eight warps share each tile.
 //
-// The idea: __syncthreads() lets no warp begin a tile before all have left the one before. Here a
-// tile of K and V has a slot of shared memory, one of four (of two in small blocks at d = 128), and
-// two mbarriers:
+// The idea: tile_barriers needs four slots, and at d = 128 a block has two: two blocks share an SM,
+// and each keeps K and V for itself. Here one block of eight warps fills the SM and keeps them
+// once:
 //
-//      full[slot]     each thread's copies have landed       -> a warp may read the slot
-//      empty[slot]    each thread is through with the tile   -> a warp may copy another into it
+//      tile_barriers   Q  K K V V | Q  K K V V    two blocks of 97 KiB, one tile ahead
+//      here            Q Q  K K K K  V V V V      one block of 193 KiB, two tiles ahead
 //
-//   - Copies run two tiles ahead. A slot that is refilled was left a whole tile ago, so nearly
-//     always nobody waits.
-//   - No warp waits for the slowest of its block, so warps drift apart by two tiles and more. Then
-//     one of them computes exponentials while another has products under way, and nobody had to
-//     arrange that.
-//   - So one block may fill an SM, and no second one is needed to work while the first one waits.
-//     At d = 128 eight warps share each tile, and half as many copies bring as many keys.
+//   - Each tile is copied once for 256 queries, in place of once for 128.
+//   - Eight warps that meet before each tile are slower than four: all of the SM waits for the
+//     slowest one. Warps that wait for their tile need no second block to work meanwhile.
+//   - Nobody waits for a warp that is quick, either. So one that sees nothing of a tile under a
+//     causal mask leaves it out. It still copies its part, and arrives.
 //
-// Several tiles in flight behind cp.async are CUTLASS's "multistage" pipeline; mbarriers came with
-// the A100 (2020).
-// Parent: fixed_maximum. New: two barriers per slot in place of one per block, up to four slots,
-// eight warps at d = 128; a warp that sees nothing of a tile leaves it out.
-// Look at: which warp waits, and for what. Gained: speed at d = 128, for long heads, where a block
-// may have 193 KiB.
+// Several tiles in flight behind cp.async are CUTLASS's "multistage" pipeline (2020).
+// Parent: tile_barriers. New: a block's size is an argument of the kernel, Tiles; the launcher
+// chooses it; `beyond`.
+// Look at: what a warp does for a tile that it does not compute. Gained: speed at d = 128, for long
+// heads, where a block may have 193 KiB. Counter: bytes loaded.
 #include "steps/29_multistage/multistage.hpp"
 
 #include "common/cuda/cuda.hpp"
@@ -226,7 +223,7 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(
                 repaired = true;
             }
         }
-        __syncwarp(); // redundant: for ptxas alone, see docs/notes_mma.md on spills
+        __syncwarp(); // redundant: for sm_90, ptxas 13.0 spills 16 bytes with it, 112 without
         flash::mbarrier_arrive(&smem.empty[slot]);
     }
 

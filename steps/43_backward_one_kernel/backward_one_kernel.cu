@@ -100,7 +100,8 @@ template <class Tiles>
 __device__ void publish(typename Tiles::dS& dS_smem,
                         const uint32_t (&dS)[Tiles::M][Tiles::Br / 8][2]) {
     const int row0 = 16 * Tiles::M * (threadIdx.x / 32) + threadIdx.x % 32 / 4;
-    // 8 rows further down, the swizzle is the same
+    // 8 rows further down the swizzle is the same. 8 columns further, 16 bytes, are an XOR of the
+    // offset, as a swizzle is an XOR itself.
     char* to = dS_smem.data;
     const int at = Tiles::dS::offset(row0, 0) + threadIdx.x % 4 * 4;
     for (int i = 0; i < Tiles::M; ++i) {
@@ -229,7 +230,8 @@ __global__ __launch_bounds__(Tiles::threads) // of a block
         __syncthreads();
         const int i0 = next_i0;
         float* const dQ_here = dQ_sum + (int64_t{head} * padded + i0) * d;
-        next_i0 = i0 + Br < N_q ? i0 + Br : first, head += next_i0 == first;
+        next_i0 = i0 + Br < N_q ? i0 + Br : first;
+        head += next_i0 == first; // the group's next one
         if (step + 1 < steps) {
             start_queries(1 - now);
         }

@@ -67,15 +67,19 @@ template <class T, class Tiles> struct Walk {
     __device__ explicit Walk(const Task<T>& task) {
         // with a mask the first one is the longest
         const flash::Tile K = flash::tile_of(blockIdx.x, task.order);
-        kv_head = K.head, head = kv_head * task.group, j0 = (task.order.Tr - 1 - K.i) * Tiles::Bc;
+        kv_head = K.head;
+        head = kv_head * task.group;
+        j0 = (task.order.Tr - 1 - K.i) * Tiles::Bc;
         // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a
         // tile to begin with.
         first = task.causal ? max(0, j0 - (task.N_kv - task.N_q)) / Tiles::Br * Tiles::Br : 0;
-        i0 = first, steps = task.group * ((task.N_q - first + Tiles::Br - 1) / Tiles::Br);
+        i0 = first;
+        steps = task.group * ((task.N_q - first + Tiles::Br - 1) / Tiles::Br);
     }
     __device__ void advance(int N_q) {
         const int after = i0 + Tiles::Br;
-        i0 = after < N_q ? after : first, head += i0 == first;
+        i0 = after < N_q ? after : first;
+        head += i0 == first; // the group's next one
     }
 };
 

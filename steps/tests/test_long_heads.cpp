@@ -1,12 +1,13 @@
-// What the suite's lists for the SIMT backend are too short for in multistage: blocks of eight
-// warps, which heads of 2048 queries get, and four slots that are filled again, which takes 257
-// keys. Right, without a fault, and what they cost.
+// What the suite's lists for the SIMT backend are too short for in tile_barriers and multistage:
+// four slots that are filled again, which takes 257 keys, and blocks of eight warps, which heads of
+// 2048 queries get. Right, without a fault, and what they cost.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
 #include <string>
 
 #include "common/cuda/launch/sizes.hpp"
+#include "steps/28a_tile_barriers/tile_barriers.hpp"
 #include "steps/29_multistage/multistage.hpp"
 #include "steps/tests/device_rung.hpp"
 #include "steps/tests/judged.hpp"
@@ -23,6 +24,11 @@ using flash::simt::Schedule;
 using flash::tests::buffer;
 using flash::tests::judged;
 
+const flash::Rung& without_large_blocks =
+    flash::rung_of(flash::tests::on_device({.name = "tile_barriers",
+                                            .fp16 = tile_barriers::attention<flash::Half>,
+                                            .bf16 = tile_barriers::attention<flash::Bfloat16>,
+                                            .rounded_sums = true}));
 const flash::Rung& rung =
     flash::rung_of(flash::tests::on_device({.name = "multistage",
                                             .fp16 = multistage::attention<flash::Half>,
@@ -53,7 +59,7 @@ TEST_CASE(
         std::string tiles; // in the kernel's name
     };
     // the last block has few queries, and with fewer keys than queries blocks see none
-    // see exercise multistage.2
+    // see exercise multistage.1
     const auto [c, tiles] = GENERATE(
         Path{{Kind::normal, flash::DType::fp16, problem(2049, 330, 128, false)}, "Tiles<128, 8>"},
         Path{{Kind::normal, flash::DType::bf16, problem(2049, 700, 128, true, 2)}, "Tiles<128, 8>"},
@@ -67,6 +73,20 @@ TEST_CASE(
     Options chosen = order;
     chosen.shared_kib = 227;
     CHECK(judged(rung, c, chosen).name.find(tiles) != std::string::npos);
+}
+
+TEST_CASE("tile_barriers with slots that are filled again: right, without a fault in any order") {
+    const Options order = GENERATE(
+        Options{},
+        Options{.schedule = {Schedule::shuffle, 1}, .cp_async = CpAsync::early, .detect = true},
+        Options{
+            .schedule = {Schedule::one_warp_ahead, 1}, .cp_async = CpAsync::late, .detect = true});
+    const Case c = GENERATE(Case{Kind::normal, flash::DType::fp16, problem(113, 203, 128, true, 2)},
+                            Case{Kind::normal, flash::DType::fp16, problem(150, 700, 64, true, 2)},
+                            Case{Kind::normal, flash::DType::bf16, problem(150, 700, 32, true, 2)});
+    CAPTURE(to_string(order.schedule), c.group(), c.name());
+    const KernelProfile kernel = judged(without_large_blocks, c, order);
+    CHECK(kernel.total.barriers == kernel.grid.x);
 }
 
 TEST_CASE(

@@ -15,6 +15,7 @@
 #include "reference/conformance/judge.hpp"
 #include "steps/27_lazy_maximum/lazy_maximum.hpp"
 #include "steps/28_fixed_maximum/fixed_maximum.hpp"
+#include "steps/28a_tile_barriers/tile_barriers.hpp"
 #include "steps/29_multistage/multistage.hpp"
 #include "steps/31_wgmma_tma/wgmma_tma.hpp"
 #include "steps/32_warp_specialization/warp_specialization.hpp"
@@ -38,6 +39,10 @@ const flash::ForwardRung described[] = {{.name = "lazy_maximum",
                                         {.name = "fixed_maximum",
                                          .fp16 = fixed_maximum::attention<flash::Half>,
                                          .bf16 = fixed_maximum::attention<flash::Bfloat16>,
+                                         .rounded_sums = true},
+                                        {.name = "tile_barriers",
+                                         .fp16 = tile_barriers::attention<flash::Half>,
+                                         .bf16 = tile_barriers::attention<flash::Bfloat16>,
                                          .rounded_sums = true},
                                         {.name = "multistage",
                                          .fp16 = multistage::attention<flash::Half>,
@@ -172,7 +177,7 @@ TEST_CASE("what was summed up before a climb is not lost") {
     judge_all(prepare(dtype, N_kv, {low_keys, step_keys, peak_key}, climbs));
 }
 
-// fixed_maximum and multistage take back what a tile that did not fit has added, and compute it
+// fixed_maximum to multistage take back what a tile that did not fit has added, and compute it
 // again, for all rows of a warp. Some rows need it, and others beside them have risen a little or
 // not at all.
 TEST_CASE("a repaired tile is right in rows that did not need it, too") {
@@ -194,7 +199,7 @@ TEST_CASE("V of 1e-30 is not lost where scores rise") {
 }
 
 // In bf16 V may be large. Weights stay below 2^40 but for a tile that is repaired, where 64 of them
-// may be 2^72, in fixed_maximum, multistage and packed_heads: so V may be 2^50.
+// may be 2^72, in fixed_maximum to multistage and packed_heads: so V may be 2^50.
 TEST_CASE("O is finite where V is as large as 2^49") {
     const double rise = GENERATE(20, 58, 75, 90, 110, 125, 140);
     const bool at_once = GENERATE(true, false);

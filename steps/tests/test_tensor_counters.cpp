@@ -20,6 +20,7 @@
 #include "steps/26_lean_softmax/lean_softmax.hpp"
 #include "steps/27_lazy_maximum/lazy_maximum.hpp"
 #include "steps/28_fixed_maximum/fixed_maximum.hpp"
+#include "steps/28a_tile_barriers/tile_barriers.hpp"
 #include "steps/29_multistage/multistage.hpp"
 
 namespace {
@@ -40,6 +41,7 @@ enum Place {
     at_lean_softmax,
     at_lazy_maximum,
     at_fixed_maximum,
+    at_tile_barriers,
     at_multistage
 };
 
@@ -60,10 +62,12 @@ constexpr Rung lazy_maximum_rung{at_lazy_maximum, "lazy_maximum", lazy_maximum::
                                  128};
 constexpr Rung fixed_maximum_rung{at_fixed_maximum, "fixed_maximum", fixed_maximum::attention<Half>,
                                   128};
+constexpr Rung tile_barriers_rung{at_tile_barriers, "tile_barriers", tile_barriers::attention<Half>,
+                                  128};
 constexpr Rung multistage_rung{at_multistage, "multistage", multistage::attention<Half>, 128};
-constexpr std::array rungs = {mma_sync_rung,     swizzle_rung,       warp_tiles_rung,
-                              async_copy_rung,   block_order_rung,   lean_softmax_rung,
-                              lazy_maximum_rung, fixed_maximum_rung, multistage_rung};
+constexpr std::array rungs = {
+    mma_sync_rung,     swizzle_rung,      warp_tiles_rung,    async_copy_rung,    block_order_rung,
+    lean_softmax_rung, lazy_maximum_rung, fixed_maximum_rung, tile_barriers_rung, multistage_rung};
 constexpr int64_t Bc = 64;
 constexpr int64_t warps = 4; // of a block
 
@@ -215,15 +219,14 @@ TEST_CASE("every rung reads Q once, and K and V once for each tile of Q; from as
 }
 
 TEST_CASE("async_copy to fixed_maximum meet once per tile of keys, warp_tiles twice, and mma_sync "
-          "and swizzle once more for Q; multistage once "
-          "per block") {
+          "and swizzle once more for Q; tile_barriers and multistage once per block") {
     const Problem p = problem(256, 192, 64);
     for (const Rung& rung : rungs) {
         CAPTURE(rung.name);
-        const int64_t meetings = rung.place < at_warp_tiles    ? 1 + 2 * tiles(p)
-                                 : rung.place == at_warp_tiles ? 2 * tiles(p)
-                                 : rung.place < at_multistage  ? tiles(p)
-                                                               : 1;
+        const int64_t meetings = rung.place < at_warp_tiles      ? 1 + 2 * tiles(p)
+                                 : rung.place == at_warp_tiles   ? 2 * tiles(p)
+                                 : rung.place < at_tile_barriers ? tiles(p)
+                                                                 : 1;
         CHECK(count(rung, p).barriers == unsigned_of(blocks(rung, p) * meetings));
     }
 }
@@ -298,7 +301,8 @@ TEST_CASE("lazy_maximum to multistage raise a maximum where scores tower: more s
     const Problem p = problem(128, 256, 64);
     const auto maxima =
         unsigned_of(blocks(lazy_maximum_rung, p) * warps * 4 * 2); // 4 rows of a lane
-    for (const Rung& rung : {lazy_maximum_rung, fixed_maximum_rung, multistage_rung}) {
+    for (const Rung& rung :
+         {lazy_maximum_rung, fixed_maximum_rung, tile_barriers_rung, multistage_rung}) {
         CAPTURE(rung.name);
         const uint64_t as_before = count(rung, p).collectives;
         CHECK(count(rung, p, first_towers).collectives == as_before);
@@ -311,7 +315,7 @@ TEST_CASE("lazy_maximum to multistage raise a maximum where scores tower: more s
     }
 }
 
-TEST_CASE("fixed_maximum and multistage compute a tile that did not fit three times, take one of "
+TEST_CASE("fixed_maximum to multistage compute a tile that did not fit three times, take one of "
           "them back, and then ask first") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
     const Problem p = problem(128, 256, d);
@@ -322,14 +326,14 @@ TEST_CASE("fixed_maximum and multistage compute a tile that did not fit three ti
     for (const Scores scores : {tame, first_towers, one_towers, two_tower, from_the_first}) {
         CHECK(count(lazy_maximum_rung, p, scores).mma == mma(lazy_maximum_rung, p));
         const bool repaired = scores != tame && scores != first_towers; // the second tower: no more
-        for (const Rung& rung : {fixed_maximum_rung, multistage_rung}) {
+        for (const Rung& rung : {fixed_maximum_rung, tile_barriers_rung, multistage_rung}) {
             CHECK(count(rung, p, scores).mma == mma(rung, p) + (repaired ? twice_more : 0));
         }
     }
 }
 
 TEST_CASE("under a mask a warp of multistage skips the tiles in which it sees no key; one of "
-          "fixed_maximum computes them") {
+          "fixed_maximum or tile_barriers computes them") {
     const auto N_kv = GENERATE(int64_t{300}, 400, 150); // as many as queries, more, fewer
     Problem p = problem(300, N_kv, 64);
     p.causal = true;
@@ -347,5 +351,6 @@ TEST_CASE("under a mask a warp of multistage skips the tiles in which it sees no
     CHECK(seen < loaded);
     const int64_t of_warp = (products(fixed_maximum_rung, p) + sums(fixed_maximum_rung)) / 4;
     CHECK(count(fixed_maximum_rung, p).mma == unsigned_of(p.heads * loaded * of_warp));
+    CHECK(count(tile_barriers_rung, p).mma == unsigned_of(p.heads * loaded * of_warp));
     CHECK(count(multistage_rung, p).mma == unsigned_of(p.heads * seen * of_warp));
 }

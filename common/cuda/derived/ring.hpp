@@ -20,7 +20,9 @@ template <int stages> struct RingPlace {
     int phase = 0; // the parity of `full` in this stage
     __device__ void next() {
         stage = (stage + 1) % stages;
-        phase ^= stage == 0;
+        if (stage == 0) {
+            phase ^= 1; // once round: the barriers of stage 0 are in their next phase
+        }
     }
 };
 

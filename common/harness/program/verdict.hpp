@@ -14,7 +14,7 @@
 namespace flash {
 
 /// Q, K, V on the host, as floats that are exactly representable in `dtype`. A backward rung also
-/// gets O and dO, in the same type, and LSE; the reference makes its own O and LSE.
+/// gets O and dO, in the same type, and LSE.
 struct Inputs {
     DType dtype = DType::fp32;
     std::span<const float> q, k, v;
