@@ -237,7 +237,12 @@ def answers(kernel: Kernel, verb: str, one: str, seed: int, folder: Path) -> lis
 
 
 def run_kernel(
-    kernel: Kernel, folder: Path, words: Sequence[str], *more: str, landing: str = "late"
+    kernel: Kernel,
+    folder: Path,
+    words: Sequence[str],
+    *more: str,
+    landing: str = "late",
+    patience: int = PATIENCE,
 ) -> tuple[dict[str, Any], str]:
     """Runs the kernel's process; the verdict of scripts/simt, and what stands on stderr. It has no
     stdout, limits, and a session of its own, which is ended with it."""
@@ -263,7 +268,7 @@ def run_kernel(
             start_new_session=True,
         )
         try:
-            end = time.monotonic() + kernel.patience
+            end = time.monotonic() + patience
             while child.poll() is None and time.monotonic() < end and not kernel.given_up.is_set():
                 time.sleep(0.02)
             code = child.poll()
@@ -274,7 +279,7 @@ def run_kernel(
         stderr.seek(0)
         said = stderr.read()[-4000:].strip()
     if code is None:
-        return {"verdict": "no end"}, f"it was ended after {kernel.patience} seconds"
+        return {"verdict": "no end"}, f"it was ended after {patience} seconds"
     if kernel.gpu:
         return {"verdict": "clean", "exit_code": code}, said
     try:
@@ -316,7 +321,12 @@ def checked(kernel: Kernel, prefix: str, asked: Asked) -> Outcome:
         options = ["--schedule", asked.order.format(seed=seed)]
         options += ["--profile"] if asked == TRAFFIC else []
         found, said = run_kernel(
-            kernel, folder, ["run", str(folder)], *options, landing=asked.landing
+            kernel,
+            folder,
+            ["run", str(folder)],
+            *options,
+            landing=asked.landing,
+            patience=kernel.patience,
         )
         lines = answers(kernel, "judge", one, seed, folder)
         check = check_of(asked.name, found, said, lines)
