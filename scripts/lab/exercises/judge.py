@@ -345,9 +345,16 @@ def checked(kernel: Kernel, prefix: str, asked: Asked) -> Outcome:
             check.why = "Kernels must compute the answer, not the host."
             return check, {}
     outputs = ["dQ", "dK", "dV"] if prefix else ["O", "LSE"][: 1 + int(kernel.takes["lse"])]
+    sizes = {name: own["bytes"] for name, own in counted["tensors"].items()}
+    like = {
+        "O": "Q",
+        "dQ": "Q",
+        "dK": "K",
+        "dV": "V",
+    }  # that copies or atomics alone may have filled
     counted["problem"] = lines[0]["problem"]
     counted["least_sectors"] = (
-        sum(counted["tensors"][name]["bytes"] for name in inputs + outputs) // 32
+        sum(sizes.get(like.get(name, name), 0) for name in inputs + outputs) // 32
     )
     return check, counted
 
