@@ -26,5 +26,6 @@ foreach(pair IN ITEMS Boost::context|libboost-context-dev nlohmann_json::nlohman
   endif()
 endforeach()
 if(missing)
+  message(STATUS "missing packages:${missing}") # cuda_on_cpu reads it
   message(FATAL_ERROR "Libraries are not installed. Debian and Ubuntu have them: apt-get install${missing}")
 endif()

@@ -25,9 +25,11 @@ mathjax3_config = {
 }  # so that a mistake is one, and is found
 
 html_theme = "furo"
+html_theme_options = {"source_branch": "main", "top_of_page_buttons": ["view"]}
 mathjax = distribution("sphinx-mathjax-offline").locate_file("sphinx-mathjax-offline/static")
 html_static_path = ["static", str(mathjax)]  # a wheel's, so that no page needs a network
 html_css_files = ["site.css"]
+html_favicon = "static/icon.svg"
 templates_path = ["templates"]
 html_additional_pages = {"index": "index.html"}  # leads to the first page
 html_copy_source = False

@@ -4,6 +4,7 @@ writes one HTML file that replays it in a browser, step by step. It needs no GPU
     ./scripts/watch flash_attention_2
     ./scripts/watch overlap --block 1 --schedule reverse --causal
     ./scripts/watch mma_sync --moment conflict=K
+    ./scripts/watch mma_sync --without '__syncthreads(); // smem.Q is complete'
     ./scripts/watch docs/examples/unseen_races.cu slot
     ./scripts/watch flash_attention_2.1    # your working copy of an exercise
 
@@ -30,6 +31,7 @@ Recording = dict[str, Any]  # docs/watch_format.md
 
 MOST = 2 << 20  # bytes of a page
 VIEWER = ROOT / "common/simt/viewer"
+COPIES = ROOT / "build-simt/without"  # of kernels, without a line
 SCRIPTS = (
     *("tools", "trace", "names", "costs", "memory", "moments", "words"),
     *("source_view", "warps_view", "shared_view", "tensors_view", "fragments_view"),
@@ -100,6 +102,7 @@ def record(program: Path, arguments: list[str], options: argparse.Namespace) -> 
                 done.stderr.strip()
                 or f"nothing was recorded: no kernel{named} has a block {options.block or 0}"
             )
+        trace["printed"] = done.stdout.strip()
         return trace
 
 
@@ -169,6 +172,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--block", metavar="B", help="x or x,y,z (0; of a fault, its own)")
     parser.add_argument("--schedule", metavar="S", help="reverse, ahead:W, shuffle:N or starve:T")
     parser.add_argument("--moment", metavar="M", help="where to begin, as fault or load=K")
+    parser.add_argument("--without", metavar="LINE", help="first take this line out of the kernel")
     parser.add_argument("--output", metavar="FILE", help="the page (build-simt/watch/RUNG.html)")
     parser.add_argument("--no-browser", action="store_true", help="only write the page")
     cli.add(parser, "--simt-programs")
@@ -203,9 +207,9 @@ def build(rung: Rung, folder: Path) -> Path:
     return program
 
 
-def working_copy(wanted: str) -> tuple[str, Rung, Path, Path]:
-    """Of an exercise: its id, its rung, the learner's kernel, and the program to be recorded."""
-    from lab.exercises import building, catalogue, command
+def working_copy(wanted: str) -> tuple[str, Rung, Path]:
+    """Of an exercise: its id, its rung, and the learner's kernel."""
+    from lab.exercises import catalogue, command
 
     try:
         exercise = command.chosen(catalogue.everything(), wanted, command.Progress())
@@ -216,14 +220,41 @@ def working_copy(wanted: str) -> tuple[str, Rung, Path, Path]:
         raise LabError(f"{exercise.id} has no CUDA kernel to be watched")
     if not kernel.is_file():
         raise LabError(f"{exercise.id} has no copy yet; ./scripts/exercise {exercise.id} makes one")
-    configure(building.build_folder("simt"), exercise.rung)
-    target = building.judge_of(exercise.rung, kernel) + "_recorded"
+    return exercise.id, exercise.rung, kernel
+
+
+def build_copy(rung: Rung, kernel: Path) -> Path:
+    """The program of a rung with another kernel file, to be recorded."""
+    from lab.exercises import building, command
+
+    configure(building.build_folder("simt"), rung)
+    target = building.judge_of(rung, kernel) + "_recorded"
     with building.locked("simt") as path:
-        building.listed(path, [(exercise.rung, kernel)])
+        building.listed(path, [(rung, kernel)])
         if complaint := building.built("simt", [target]):
             raise LabError(f"{command.shown(kernel)} does not compile\n{complaint}")
-    program = building.build_folder("simt") / "docs/exercises" / target
-    return exercise.id, exercise.rung, kernel, program
+    return building.build_folder("simt") / "docs/exercises" / target
+
+
+def without(line: str, kernel: Path) -> Path:
+    """A copy of a kernel file in which a line is a comment: the lines below it keep their
+    numbers. Of the line, all that is written there is to be said, and it stands there once."""
+    lines = kernel.read_text(encoding="utf-8").split("\n")
+    found = [at for at, one in enumerate(lines) if one.split() == line.split()]
+    if len(found) != 1:
+        raise LabError(
+            f"{len(found) or 'no'} lines of {os.path.relpath(kernel)} are '{line}'\n--without "
+            "takes all that is written in a line, which is there once"
+        )
+    at = found[0]
+    text = lines[at].lstrip()
+    lines[at] = f"{lines[at].removesuffix(text)}// {text}"
+    copy = COPIES / f"{kernel.stem}_{at + 1}" / kernel.name
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    text = "\n".join(lines)
+    if not copy.is_file() or copy.read_text(encoding="utf-8") != text:
+        copy.write_text(text, encoding="utf-8")
+    return copy
 
 
 def own_program(file: Path) -> Path:
@@ -248,6 +279,7 @@ def first_of_race(
     if "steps" not in first:
         return None
     tell_fault(first, trace)
+    first.pop("printed")
     return first
 
 
@@ -266,13 +298,21 @@ def main(options: argparse.Namespace) -> int:
     options, arguments = late.parse_known_args(options.arguments, options)
     if options.rung.endswith(".cu"):
         name, source = Path(options.rung).stem, Path(options.rung)
-        program = own_program(source)
+        if not source.is_file():
+            raise LabError(f"there is no file {source}")
     elif "." in options.rung:
-        name, rung, source, program = working_copy(options.rung)
+        name, rung, source = working_copy(options.rung)
     else:
         (rung,) = cuda_rungs([options.rung])
         name, source = rung.name, rung.kernel_file
+    if options.without:
+        source = without(options.without, source)
+    if options.rung.endswith(".cu"):
+        program = own_program(source)
+    elif source == rung.kernel_file:
         program = build(rung, options.simt_programs)
+    else:
+        program = build_copy(rung, source)
     if not options.rung.endswith(".cu"):
         usual, problem = late.parse_known_args(problem_of(rung))
         arguments = merged(problem, arguments)
@@ -285,6 +325,7 @@ def main(options: argparse.Namespace) -> int:
         trace = record(program, arguments, options)
     output = Path(options.output or options.simt_programs / "watch" / f"{name}.html")
     output.parent.mkdir(parents=True, exist_ok=True)
+    printed = trace.pop("printed")
     pages = [(trace, output)]
     if first := first_of_race(trace, program, arguments, options):
         pages.append((first, output.with_stem(f"{output.stem}_other_block")))
@@ -292,8 +333,7 @@ def main(options: argparse.Namespace) -> int:
         watch_tiles.complete(one)
         beside = next((other.name for _, other in pages if other != path), None)
         write(page(one, name, options.simt_programs, beside), path)
-    if "fault" in trace:
-        print(trace["fault"]["text"])
+    print(trace["fault"]["text"] if "fault" in trace else printed)
     moment = f"#{options.moment}" if options.moment else ""
     for one, path in pages:
         print(f"{len(one['steps']['warp']):,} steps, {path.stat().st_size:,} bytes: {path}{moment}")

@@ -51,9 +51,9 @@ template <int d> struct Shared {
 /// the 128 bytes.
 template <int d, int rows> __device__ int swizzled(int row, int chunk) {
     static_assert(rows % 8 == 0, "the pattern repeats every 8 rows");
-    constexpr int chunks = d < 64 ? d / 8 : 8; // in a row of a half
-    const int key = d < 64 ? row / 2 % 4 : row % 8;
-    return (chunk / chunks * rows + row) * 16 * chunks + (chunk % chunks ^ key) * 16;
+    constexpr int chunks = d < 64 ? d / 8 : 8;       // in a row of a half
+    const int flip = d < 64 ? row / 2 % 4 : row % 8; // of the chunk's number
+    return (chunk / chunks * rows + row) * 16 * chunks + (chunk % chunks ^ flip) * 16;
 }
 
 /// Copies `rows` rows of d elements into shared memory, 16 bytes at a time, and zeros in place of

@@ -32,8 +32,8 @@ template <int d, int height> struct SwizzledTile {
 
     /// Where chunk `chunk` of row `row` lies.
     static FLASH_DEVICE int offset(int row, int chunk) {
-        const int key = d < 64 ? row / 2 % 4 : row % 8;
-        return (chunk / chunks * rows + row) * row_bytes + (chunk % chunks ^ key) * 16;
+        const int flip = d < 64 ? row / 2 % 4 : row % 8; // of the chunk's number
+        return (chunk / chunks * rows + row) * row_bytes + (chunk % chunks ^ flip) * 16;
     }
 
     /// offset(row + r, chunk + 2 k), where `first` is offset(row, chunk). Adding 2 k to chunk 0 or

@@ -1,38 +1,59 @@
-"""Runs a CUDA program, as it is, on the CPU, under the race detector."""
+"""Runs CUDA programs, as they are, on the CPU, under the race detector; see --help."""
 
 import argparse
-import json
 import os
 import re
-import shutil
-import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from argparse import SUPPRESS
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cuda_on_cpu import NAME, ROOT, SimtError, compiling, profile_report, unsupported
+from cuda_on_cpu import (
+    NAME,
+    SimtError,
+    __version__,
+    compiling,
+    launching,
+    nvcc_options,
+    profile_report,
+    running,
+    verdicts,
+)
+from cuda_on_cpu.compiling import DoesNotCompile, NotSupported, NotWhole
+from cuda_on_cpu.verdicts import Verdict
 
 SOURCES = (".cu", ".cpp", ".cc", ".cxx", ".c")
-DESCRIPTION = """\
+DESCRIPTION = {
+    "run": """\
 Compiles a CUDA program with g++, executes its kernels on the CPU, and stops at the first race or
 wrong access. The files stay as they are: <<<>>> and extern __shared__ are rewritten on the way.
-"""
+""",
+    "check": """\
+Compiles each file by itself, and runs nothing; with --run those that have a main, and with --launch
+the kernels of a file that has none.
+""",
+}
+FILES = {"run": "the program's files; the first names it", "check": "each is one by itself"}
 NOTES = f"""\
 __CUDACC__ is 1, and in kernels __CUDA_ARCH__ is 800; __NVCC__ is not defined.
 Not supported: textures, Thrust, CUB, cuRAND, kernels that launch kernels, and what
 docs/simt_reference.md lists.
 
-Options of nvcc (-arch, -O3, -std=, -lineinfo, -lcublas ...) are taken, and mean nothing here.
+Options of nvcc (-arch, -O3, -std=, -lcublas ...) are taken; those that say how to compile mean
+nothing here.
 
-exit code: the program's own; 86 a kernel has a fault, 87 a launch makes no progress, 88 the program
-needs what is not supported, 89 (for 0) no launch was watched, 130 interrupted, 2 it does not
-compile, a wrong option, or a file that cannot be written
+exit code: the program's own; 86 a kernel has a fault, 87 a launch makes no progress or the time is
+over, 88 the program needs what is not supported, 89 (for 0) no launch was watched, 130 interrupted,
+2 it does not compile, a wrong option, or a file that cannot be written. Of several files that are
+checked the worst one's, and 88 and 89 only where nothing else is wrong.
 
 examples:
   {NAME} run docs/examples/vector_add.cu
   {NAME} run main.cu kernels.cu -I include -D TILE=16 -- 1024 1024
+  {NAME} check --run src/*.cu --sarif simt.sarif
+  {NAME} check scale.cu --launch 'scale<<<4, 256>>>(buffer<float>(1000, 1.f), 1000)'
 """
 
 OPTIONS = (
@@ -49,25 +70,11 @@ OPTIONS = (
     ("--keep-going", None, "tell every fault once; do not stop at the first"),
     ("--strict", None, "warnings are faults"),
     ("--timeout", "SECONDS", "without progress of a launch; 0 none (60)"),
+    ("--seconds", "SECONDS", "that the program may take; 0 all it likes (0)"),
     ("--memory", "MIB", "that buffers of the device may have (a quarter of this computer's)"),
     ("--json", "FILE", "also write the verdict as JSON; - is the standard output"),
+    ("--sarif", "FILE", "also write what was found as SARIF 2.1.0, for code hosts"),
     ("--gpu", None, "then compile it with nvcc, and run it on the GPU"),
-)
-# Options of nvcc that mean nothing here, so that a command line for nvcc does: alone, with their
-# value in one word, and with it in the next.
-OF_NVCC = re.compile(
-    r"-O[0-3s]|-g|-G|-w|-m64|-l\w+|-L.+|-(line|source-in-)info|-ptx|-v"
-    r"|--?(extended-lambda|use_fast_math|expt-[\w-]+|generate-line-info|device-debug|debug|optimize"
-    r"|relocatable-device-code|restrict|keep|verbose|resource-usage|ftz|fmad|prec-div|prec-sqrt)(=.+)?"
-    r"|--?(arch|gpu-architecture|code|gpu-code|gencode|generate-code|std|rdc|maxrregcount|ccbin"
-    r"|compiler-bindir|diag-suppress|Wno-deprecated-gpu-targets|threads|Xcompiler|Xptxas|Xlinker"
-    r"|compiler-options|ptxas-options|linker-options|default-stream|cudart)=.+"
-    r"|-(dc|dlink|Wno-deprecated-gpu-targets)|-t\d+"
-)
-OF_NVCC_WITH_VALUE = re.compile(
-    r"--?(arch|gpu-architecture|code|gpu-code|gencode|generate-code|std|maxrregcount|ccbin"
-    r"|compiler-bindir|diag-suppress|threads|Xcompiler|Xptxas|Xlinker|compiler-options"
-    r"|ptxas-options|linker-options|default-stream|cudart|output-file)|-[oLlt]"
 )
 
 
@@ -76,165 +83,52 @@ class Parser(argparse.ArgumentParser):
         raise SimtError(f"{message}; see {NAME} --help")
 
 
-def without_options_of_nvcc(words: list[str]) -> list[str]:
-    kept, is_value = [], False
-    for word in words:
-        if is_value:
-            is_value = False
-        elif OF_NVCC_WITH_VALUE.fullmatch(word):
-            is_value = True
-        elif not OF_NVCC.fullmatch(word):
-            kept.append(word)
-    return kept
-
-
 def place(text: str) -> str:
     if not re.fullmatch(r".+:\d+", text):
         raise argparse.ArgumentTypeError(f"FILE:LINE is wanted, not {text}")
     return text
 
 
-def parser() -> Parser:
+def joined(name: str, value: str) -> str:
+    """An option for g++, in one word."""
+    return name + (os.path.abspath(value) if name == "-L" else value)
+
+
+def parser(command: str) -> Parser:
     whole = Parser(
         prog=NAME,
-        usage=f"{NAME} run FILE.cu [FILE ...] [OPTION ...] [-- ARGUMENT ...]",
-        description=DESCRIPTION,
+        usage=f"{NAME} run FILE.cu [FILE ...] [OPTION ...] [-- ARGUMENT ...]\n"
+        f"       {NAME} check FILE.cu [FILE ...] [OPTION ...]",
+        description=DESCRIPTION[command],
         epilog=NOTES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     add = whole.add_argument
-    add("files", nargs="*", metavar="FILE", help="the program's files; the first names it")
+    add("files", nargs="*", metavar="FILE", help=FILES[command])
     add("-I", dest="folders", action="append", default=[], metavar="DIR", help="headers lie there")
     add("-D", dest="defined", action="append", default=[], metavar="NAME[=VALUE]", help="a macro")
+    for name, told in (("-l", "linked"), ("-L", "linked"), ("-U", "given"), ("-include", "given")):
+        add(name, dest=told, action="append", default=[], type=partial(joined, name), help=SUPPRESS)
     for name, value, text in OPTIONS:
         more: dict[str, Any] = {"metavar": value} if value else {"action": "store_true"}
         add(name, help=text, **more)
     text = "leave out what is found there; again for more"
     add("--ignore", action="append", default=[], type=place, metavar="FILE:LINE", help=text)
-    whole.set_defaults(launches="3")
+    if command == "check":
+        add("--run", "-run", action="store_true", help="run each file that has a main")
+        text = "of a kernel; a statement of the main that the file lacks; again for more"
+        add("--launch", action="append", default=[], metavar="STATEMENT", help=text)
+    else:
+        add("--run", "-run", action="store_true", default=True, help=SUPPRESS)  # as nvcc has it
+        whole.set_defaults(launch=[])
+    add("--version", action="version", version=f"simt-cuda {__version__}")
+    whole.set_defaults(launches="3", command=command)
     return whole
 
 
-def environment(options: argparse.Namespace, name: str) -> dict[str, str]:
-    """The library's options; what is not said here stays as the environment has it."""
-    said = {
-        "SCHEDULE": options.schedule,
-        "WORKERS": options.workers,
-        "KERNEL": options.kernel,
-        "LAUNCHES": options.launches,
-        "KEEP_GOING": "1" if options.keep_going else "",
-        "IGNORE": ",".join(options.ignore),
-        "STRICT": "1" if options.strict else "",
-        "TIMEOUT": options.timeout,
-        "MEMORY_MIB": options.memory,
-        "JSON": options.json,
-        "PROFILE": f"{name}.profile.json" if options.profile else "",
-    }
-    return os.environ | {f"FLASH_SIMT_{key}": value for key, value in said.items() if value}
-
-
-def write_verdict(
-    options: argparse.Namespace, kind: str, code: int, said: Iterable[tuple[str, str, str]]
-) -> None:
-    """The verdict on a program that could not tell its own; common/simt/report/ending.cpp has the
-    others. `said` is a list of (file, line, message)."""
-    nowhere = {"kernel": "", "block": [0, 0, 0], "thread": [0, 0, 0], "action": "", "hint": ""}
-    nothing = {"launches": 0, "launches_watched": 0, "kernels": [], "warnings": []}
-    faults = []
-    for name, line, message in said:
-        fault: dict[str, Any] = {
-            "kind": kind,
-            "message": message,
-            "text": f"{name}:{line}: {message}",
-            **nowhere,
-        }
-        fault |= {"file": compiling.short(name), "line": int(line), "calls": [], "other": None}
-        faults.append(fault)
-    is_refused = kind == "not_supported"
-    verdict = {
-        "version": 1,
-        "verdict": "unsupported" if is_refused else kind,
-        "exit_code": code,
-        "program_exit_code": code,
-        "schedule": options.schedule or "in-order",
-        **nothing,
-        "faults": faults,
-        "unsupported": [fault["text"] for fault in faults] if is_refused else [],
-    }
-    text = json.dumps(verdict, indent=2) + "\n"
-    try:
-        sys.stdout.write(text) if options.json == "-" else Path(options.json).write_text(text)
-    except OSError:
-        raise SimtError(f"cannot write {options.json}") from None
-
-
-def tell_why_not(error: SimtError, options: argparse.Namespace) -> None:
-    """The verdict on a program that has not begun."""
-    if isinstance(error, compiling.NotSupported):
-        place, message = str(error).split(": not supported: ")
-        file, _, line = place.rpartition(":") if place[-1].isdigit() else (place, "", "0")
-        write_verdict(options, "not_supported", error.code, [(file, line, message)])
-        return
-    said = [
-        (one["file"], one["line"], one["said"]) for one in unsupported.ERROR.finditer(str(error))
-    ]
-    write_verdict(
-        options, "does_not_compile", error.code, said or [(options.files[0], "0", str(error))]
-    )
-
-
-def execute(
-    command: Sequence[str | Path],
-    at_crash: Callable[[int, str], object] = lambda code, message: None,
-    **more: Any,
-) -> int:
-    """The exit code, as a shell has it. Ctrl-C and the end are the program's to answer."""
-    with subprocess.Popen(command, **more) as child:
-        answers = {
-            signal.SIGINT: lambda *_: None,  # the terminal tells both
-            signal.SIGTERM: lambda *_: child.terminate(),
-        }
-        before = {number: signal.signal(number, answer) for number, answer in answers.items()}
-        code = child.wait()
-        for number, answer in before.items():
-            signal.signal(number, answer)
-    if code < 0 and -code not in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
-        message = f"the program was ended by {signal.Signals(-code).name}"
-        print(f"{NAME}: {message}", file=sys.stderr)
-        at_crash(128 - code, message)
-    return code if code >= 0 else 128 - code
-
-
-def name_of_gpu() -> str:
-    """That of the first one; "" where there is none."""
-    if not shutil.which("nvidia-smi"):
-        return ""
-    said = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
-    first = re.search(r"^GPU \d+: (.*) \(UUID", said, re.M)
-    return first[1] if first else ""
-
-
-def on_gpu(program: compiling.Program, arguments: list[str], target: Path) -> int:
-    """The same files by nvcc, with the functions of common/cuda if they are asked for."""
-    wanted = os.environ.get("CUDACXX")
-    places = [wanted] if wanted else ["nvcc", "/usr/local/cuda/bin/nvcc"]
-    nvcc = next(filter(None, map(shutil.which, places)), "")
-    gpu = name_of_gpu()
-    if not nvcc or not gpu:
-        raise SimtError(f"--gpu: there is no {'GPU' if nvcc else 'nvcc'} here")
-    print(f"on {gpu}:", flush=True)
-    uses_ours = any(b"common/cuda/" in text for text in program.texts.values())
-    ours = sorted((ROOT / "common/cuda").glob("*/*.cu")) if uses_ours else []
-    given = [f"-I{folder}" for folder in program.folders] + [f"-D{one}" for one in program.defined]
-    command = [nvcc, "-std=c++20", "-O3", "-arch=native", *given, f"-I{ROOT}", *program.mains]
-    command += ours
-    if subprocess.run([*map(str, command), "-o", f"{target}.gpu"]).returncode:
-        raise SimtError("nvcc does not compile it")
-    return execute([f"{target}.gpu", *arguments])
-
-
-def run(options: argparse.Namespace, arguments: list[str]) -> int:
+def programs(options: argparse.Namespace) -> list[compiling.Program]:
+    """Those that are named: one of all files, or each file by itself."""
     if not options.files:
         raise SimtError(f"which program? A file that ends in .cu; see {NAME} --help")
     for file in options.files:
@@ -242,37 +136,87 @@ def run(options: argparse.Namespace, arguments: list[str]) -> int:
             raise SimtError(f"{file} is no program; its arguments come behind --")
         if not Path(file).is_file():
             raise SimtError(f"there is no file '{file}'")
-    program = compiling.Program(
-        [Path(os.path.abspath(file)) for file in options.files],
-        [Path(os.path.abspath(folder)) for folder in options.folders],
-        options.defined,
-    )
-    if options.show:
-        program.read()
-        print(*program.changes(), sep="\n")
-        return 0
+    folders = [Path(os.path.abspath(folder)) for folder in options.folders]
+    paths = [Path(os.path.abspath(file)) for file in options.files]
+    of_each = [paths] if options.command == "run" else [[path] for path in paths]
+    about = folders, options.defined, options.given, options.linked
+    found = [compiling.Program(mains, *about) for mains in of_each]
+    if options.launch:
+        if len(found) > 1:
+            raise SimtError("--launch is for the kernels of one file")
+        launching.add_main(found[0], options.launch)
+    return found
+
+
+def complain(error: SimtError) -> None:
+    """What a compiler says comes first, as it says it."""
+    said, _, what = str(error).rpartition("\n")
+    print(*filter(None, (said, f"{NAME}: {what}")), sep="\n", file=sys.stderr, flush=True)
+
+
+def judge(
+    options: argparse.Namespace, file: str, program: compiling.Program, arguments: list[str]
+) -> tuple[int, Verdict | None]:
+    """What becomes of a program: its exit code, and its verdict if it has come to one."""
+    is_run = options.run or bool(options.launch)
     try:
-        target = compiling.build(program)
-        for note in program.notes():
-            print(f"{NAME}: {note}", file=sys.stderr)
-    except (compiling.NotSupported, compiling.DoesNotCompile) as error:
-        if options.json:
-            tell_why_not(error, options)
-        raise
-
-    def at_crash(code: int, message: str) -> None:
-        if options.json:
-            write_verdict(options, "crash", code, [(options.files[0], "0", message)])
-
-    code = execute([target, *arguments], at_crash, env=environment(options, target.name))
-    if options.profile and Path(f"{target.name}.profile.json").is_file():
+        target = compiling.build(program, is_run)
+    except (NotSupported, DoesNotCompile) as error:
+        if isinstance(error, NotWhole) and options.command == "check" and not options.launch:
+            print(f"{file} compiles, and is not run: {error}", file=sys.stderr)
+            return 0, verdicts.by_us("compiles", "", 0, [])
+        complain(error)
+        return error.code, verdicts.not_begun(error, file, options.schedule)
+    for note in program.notes():
+        print(f"{NAME}: {note}", file=sys.stderr)
+    if not is_run:
+        print(f"{file} compiles", file=sys.stderr)
+        return 0, verdicts.by_us("compiles", "", 0, [])
+    code, verdict = running.watched(options, file, target, arguments)
+    profile = Path(f"{target.name}.profile.json")
+    if options.profile and profile.is_file():
         sys.stdout.flush()
-        profile_report.show(
-            profile_report.load(f"{target.name}.profile.json"), f"{target.name}.profile"
-        )
+        profile_report.show(profile_report.load(str(profile)), f"{target.name}.profile")
     if options.gpu and code == 0:
-        code = on_gpu(program, arguments, target)
-    return code
+        code = running.on_gpu(program, arguments, target)
+    return code, verdict
+
+
+def worst(codes: list[int]) -> int:
+    """Of several programs: faults first, and last what says nothing of a program."""
+    for code in (130, 143, 86, 87, 2):
+        if code in codes:
+            return code
+    return max((code for code in codes if code not in (88, 89)), default=0) or max(codes)
+
+
+def judge_all(options: argparse.Namespace, arguments: list[str]) -> int:
+    found = programs(options)
+    if options.show:
+        for program in found:
+            program.read()
+            print(*program.changes(), sep="\n")
+        return 0
+    for place in (options.json, options.sarif):
+        verdicts.require_writable(place)
+    codes, told = [], []
+    for file, program in zip(options.files, found):
+        if len(found) > 1:
+            print(f"{NAME}: {file}", file=sys.stderr, flush=True)
+        code, verdict = judge(options, file, program, arguments)
+        codes.append(code)
+        if verdict:
+            told.append(verdict | {"program": file})
+        if code in (130, 143):
+            break
+    if len(found) > 1:
+        counts = Counter(one["verdict"].replace("_", " ") for one in told)
+        said = ", ".join(f"{verdict} {count}" for verdict, count in counts.most_common())
+        print(f"{NAME}: {len(codes)} files: {said}", file=sys.stderr)
+    if told:
+        verdicts.write(options.json, told if len(found) > 1 else told[0])
+        verdicts.write(options.sarif, verdicts.sarif(told))
+    return worst(codes)
 
 
 def main(words: list[str]) -> int:
@@ -282,21 +226,30 @@ def main(words: list[str]) -> int:
     else:
         arguments = []
     try:
-        if words[:1] and words[0] not in ("run", "-h", "--help"):
-            if words[0].endswith(SOURCES):
-                raise SimtError(f"say what to do with it: {NAME} run {words[0]}")
-            raise SimtError(f"there is no command '{words[0]}'; see {NAME} --help")
-        if not words:
-            raise SimtError(f"what is to be done? {NAME} run FILE.cu; see {NAME} --help")
-        of_run = words[1:] if words[0] == "run" else words  # else -h or --help
-        options = parser().parse_intermixed_args(without_options_of_nvcc(of_run))
-        return run(options, arguments)
+        command, *rest = words or [""]
+        if command in ("-h", "--help", "--version"):
+            command, rest = "run", words
+        if command not in DESCRIPTION:
+            if not command:
+                raise SimtError(f"what is to be done? {NAME} run FILE.cu; see {NAME} --help")
+            if command.endswith(SOURCES):
+                raise SimtError(f"say what to do with it: {NAME} run {command}")
+            raise SimtError(f"there is no command '{command}'; see {NAME} --help")
+        known, unknown = parser(command).parse_known_intermixed_args([*nvcc_options.taken(rest)])
+        if unknown:
+            raise SimtError(f"neither {NAME} nor nvcc knows {unknown[0]}; see {NAME} --help")
+        return judge_all(known, arguments)
     except SimtError as error:
-        print(f"{NAME}: {error}", file=sys.stderr)
+        complain(error)
         return error.code
     except KeyboardInterrupt:
         return 130
 
 
-if __name__ == "__main__":
+def entry() -> NoReturn:
+    """The command that pip installs."""
     sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    entry()

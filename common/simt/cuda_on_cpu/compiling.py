@@ -1,25 +1,21 @@
 """From CUDA files to a program: rewriting, g++, and a cache of what it has made."""
 
 import codecs
-import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from cuda_on_cpu import DOOR, NAME, ROOT, SIMT, SimtError, rewriting, unsupported
+from cuda_on_cpu import DOOR, IS_INSTALLED, ROOT, SIMT, SimtError, library, rewriting, unsupported
+from cuda_on_cpu.library import OPTIONS, digest, last_used, run
 from cuda_on_cpu.venv import LeftOut, prepare
 
-BUILD = ROOT / "build-simt"
-OWN = BUILD / "own"
-LIBRARY = BUILD / "common/simt/libflash_simt.a"
-CUBLAS = BUILD / "common/simt/libflash_simt_cublas.a"
 HEADERS = SIMT / "headers"
 INCLUDE = re.compile(
     rb'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|([A-Za-z_]\w*))', re.M
@@ -27,17 +23,18 @@ INCLUDE = re.compile(
 # nvcc defines the first; the second is that of the GPU that is emulated. Functions that the host
 # may call read it only where they run on the device (rewriting.py).
 MACROS = ("__CUDACC__=1", "__CUDA_ARCH__=800", "FLASH_SIMT_ON_DEVICE=::flash::simt::on_device()")
-OPTIONS = ["-std=gnu++20", "-O1", "-g1", "-fsanitize=thread", "-U_FORTIFY_SOURCE", "-w"]
-OPTIONS += ["--param", "tsan-distinguish-volatile=1"]
 # Folders beside what is rewritten, of empty headers: in the place of CUDA's, and of libraries that
 # may be installed.
 LEFT_OUT, IF_MISSING = "left_out", "if_missing"
 KEPT = 200  # programs and objects in the cache
-JOBS = len(os.sched_getaffinity(0))
 
 
 class DoesNotCompile(SimtError):
     """What g++ says of the program."""
+
+
+class NotWhole(DoesNotCompile):
+    """Its files compile, and something is missing for a program."""
 
 
 class NotSupported(SimtError):
@@ -53,19 +50,27 @@ class Program:
     mains: list[Path]
     folders: list[Path] = field(default_factory=list)  # of -I
     defined: list[str] = field(default_factory=list)  # of -D
+    given: list[str] = field(default_factory=list)  # other options for g++, and for its linker
+    linked: list[str] = field(default_factory=list)
     texts: dict[Path, bytes] = field(default_factory=dict)  # {path: as it is}
     rewritten: dict[Path, rewriting.Rewritten] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     # Headers of what is not supported, and where they are included. Empty ones take their place:
     # a program may include what it does not use.
     left_out: dict[str, str] = field(default_factory=dict)
+    called: Path | None = None  # in messages, unless by its first file
     is_open: bool = False  # it includes what only the preprocessor knows
+
+    def name(self) -> str:
+        return short(self.called or self.mains[0])
 
     def read(self) -> None:
         """Finds the files and rewrites them."""
+        self.is_open = any(option.startswith("-include") for option in self.given)
         found = list(self.mains)
         for path in found:
-            self.texts[path] = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+            if path not in self.texts:
+                self.texts[path] = path.read_bytes().removeprefix(codecs.BOM_UTF8)
             for include in INCLUDE.finditer(self.texts[path]):
                 quoted, bracketed, macro = include.groups()
                 self.is_open |= bool(macro)
@@ -143,9 +148,11 @@ def install(package: str) -> None:
 
 def use_grammar() -> None:
     """Makes tree-sitter's CUDA grammar importable."""
+    if IS_INSTALLED:  # with what the wheel depends on
+        return
     try:
         wanted = Path(__file__).with_name("requirements.txt")
-        python = prepare(BUILD / "venv", wanted, "tree-sitter's CUDA grammar", install)
+        python = prepare(library.folder() / "venv", wanted, "tree-sitter's CUDA grammar", install)
     except LeftOut as reason:
         raise SimtError(
             f"{reason}, and the first use needs tree-sitter's CUDA grammar from there "
@@ -155,63 +162,6 @@ def use_grammar() -> None:
     packages = next((python.parents[1] / "lib").glob("python3*/site-packages"))
     if str(packages) not in sys.path:
         sys.path.insert(0, str(packages))
-
-
-def digest(*parts: object) -> str:
-    whole = hashlib.sha256()
-    for part in parts:
-        whole.update(part if isinstance(part, bytes) else str(part).encode())
-        whole.update(b"\0")
-    return whole.hexdigest()[:16]
-
-
-def compiler() -> str:
-    return os.environ.get("CXX") or "g++"
-
-
-def stamp() -> str:
-    """Of the compiler and the library's sources, by what is in them."""
-    program = Path(shutil.which(compiler()) or "g++").resolve()
-    files = sorted((*(ROOT / "common").glob("*.hpp"), *(ROOT / "common/cuda").rglob("*.hpp")))
-    here = Path(__file__).parent
-    files += [path for path in sorted(SIMT.rglob("*")) if here not in path.parents]
-    paths = [path for path in [program, *files] if path.is_file()]
-    return digest(*(part for path in paths for part in (path, path.read_bytes())))
-
-
-def build_alone(target: str) -> None:
-    """By CMake, from this folder."""
-    commands = [["cmake", "--build", BUILD, "--parallel", JOBS, "--target", target]]
-    if not any((BUILD / name).exists() for name in ("build.ninja", "Makefile")):
-        commands.insert(0, ["cmake", "-S", SIMT, "-B", BUILD])
-    for command in commands:
-        done = run(command)
-        if done.returncode:
-            raise SimtError(f"{done.stdout}{done.stderr}the SIMT backend does not build")
-
-
-def build_library(library: Path = LIBRARY) -> str:
-    """Once, and when its sources have changed. Returns their stamp."""
-    now, built = stamp(), library.with_suffix(".stamp")
-    if not (library.is_file() and built.is_file() and built.read_text() == now):
-        name = library.stem.removeprefix("lib")
-        if not (DOOR and sys.stderr.isatty()):  # else the door says so
-            said = "building the SIMT backend, which takes a minute or two, once"
-            print(f"{NAME}: {said}", file=sys.stderr, flush=True)
-        if not DOOR:
-            build_alone(name)
-        elif code := subprocess.run([DOOR, "--build", name]).returncode:
-            sys.exit(code)
-        OWN.mkdir(parents=True, exist_ok=True)
-        built.write_text(now)
-    return now
-
-
-def run(command: Iterable[object]) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"LC_ALL": "C"}
-    return subprocess.run(
-        [*map(str, command)], capture_output=True, text=True, errors="replace", env=env
-    )
 
 
 def include_options(program: Program, mirror: Path) -> list[str | Path]:
@@ -246,36 +196,64 @@ def compile_one(program: Program, mirror: Path, path: Path, target: Path) -> str
             options += ["-include", SIMT / "instructions/inline_ptx.hpp"]
     else:
         options.append("-DFLASH_SIMT_ON_DEVICE=0")
+    options += program.given
     language = "c" if path.suffix == ".c" and not is_cuda else "c++"
     standard = OPTIONS[1:] if language == "c" else OPTIONS
     if path.suffix == ".c" and is_cuda:
         standard = [*OPTIONS, "-fpermissive"]
     partial = target.with_suffix(f".{os.getpid()}")
     done = run(
-        [compiler() if language == "c++" else "gcc", *standard, *options]
+        [*(library.compiler() if language == "c++" else ["gcc"]), *standard, *options]
         + [*include_options(program, mirror), "-x", language, "-c", mirrored(path, mirror)]
         + ["-o", partial]
     )
     if done.returncode:
-        return done.stderr
+        return done.stdout
     os.replace(partial, target)
     return ""
 
 
-def build(program: Program) -> Path:
-    """The file of the program, compiled and linked."""
-    library = build_library()
+def build(program: Program, whole: bool = True) -> Path:
+    """The file of the program, compiled and linked. What is not `whole` is but compiled."""
+    made_of = library.build()
     program.read()
     texts = [part for path in program.texts for part in (path, program.rewritten[path].text)]
     settings = [*OPTIONS, *MACROS, *program.folders, *program.defined, *program.refused]
-    settings += program.left_out
-    key = digest(library, *settings, *texts)
-    folder = OWN / key
+    settings += [*program.left_out, *program.given, *program.linked]
+    folder = library.own() / digest(made_of, *settings, *texts)
     target = folder / program.mains[0].stem
-    if target.is_file() and not program.is_open:
+    if whole and target.is_file() and not program.is_open:
         os.utime(folder)
         return target
-    mirror = folder / "rewritten"
+    included = [path for path in program.texts if path not in program.mains]
+    headers = [part for path in included for part in (path, program.rewritten[path].text)]
+    objects = []
+    for path in program.mains:
+        key = digest(made_of, *settings, *headers, path, program.rewritten[path].text)
+        objects.append(library.own() / "objects" / f"{key}.o")
+    objects[0].parent.mkdir(parents=True, exist_ok=True)
+    mirror = folder / f"rewritten.{os.getpid()}"
+    write_rewritten(program, mirror)
+    try:
+        with ThreadPoolExecutor(library.jobs()) as workers:
+            said = list(workers.map(partial(compile_one, program, mirror), program.mains, objects))
+    finally:
+        shutil.rmtree(mirror)
+    for complaint in filter(None, said):
+        if reason := unsupported.explain(complaint, program.refused, program.left_out):
+            raise NotSupported(reason.removeprefix(f"{os.getcwd()}/"))
+    if any(said):
+        raise DoesNotCompile(
+            "".join(map(unsupported.without_ours, said)) + f"{program.name()} does not compile"
+        )
+    if whole:
+        link(program, objects, target)
+    clean()
+    return target
+
+
+def write_rewritten(program: Program, mirror: Path) -> None:
+    """The files as g++ gets them, and the empty headers."""
     for path, one in program.rewritten.items():
         place = mirrored(path, mirror)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -283,68 +261,40 @@ def build(program: Program) -> Path:
         if program.is_c_with_cuda(path):  # its functions stay those of C
             text = b'extern "C" {\n' + text + b"\n}\n"
         place.write_bytes(text)
-    included = [path for path in program.texts if path not in program.mains]
-    headers = [part for path in included for part in (path, program.rewritten[path].text)]
     for name in program.left_out:
         place = mirror / (IF_MISSING if unsupported.is_no_part_of_cuda(name) else LEFT_OUT) / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.touch()
-    objects = []
-    for path in program.mains:
-        key = digest(library, *settings, *headers, path, program.rewritten[path].text)
-        objects.append(OWN / "objects" / f"{key}.o")
-    objects[0].parent.mkdir(parents=True, exist_ok=True)
-    compile_each = partial(compile_one, program, mirror)
-    with ThreadPoolExecutor(JOBS) as workers:
-        said = list(workers.map(compile_each, program.mains, objects))
-    for complaint in filter(None, said):
-        if reason := unsupported.explain(complaint, program.refused, program.left_out):
-            raise NotSupported(reason)
-    if any(said):
-        raise DoesNotCompile(
-            "".join(map(unsupported.without_ours, said))
-            + f"{short(program.mains[0])} does not compile"
-        )
-    link(program, objects, target)
-    shutil.rmtree(mirror)
-    clean()
-    return target
 
 
 def link(program: Program, objects: list[Path], target: Path) -> None:
     if not re.search(r" T main$", run(["nm", *objects]).stdout, re.M):
         files = ", ".join(map(short, program.mains))
-        raise DoesNotCompile(f"none of the files has a main: {files}")
+        raise NotWhole(f"none of the files has a main: {files}")
     fast = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []
     libraries: list[str | Path] = ["-Wl,--wrap=main"]
     if any(b"cublas" in text for text in program.texts.values()):
-        build_library(CUBLAS)
-        libraries.append(CUBLAS)
-    libraries += [LIBRARY, "-lboost_context", "-ldw", "-pthread", "-lm"]
+        library.build("flash_simt_cublas")
+        libraries.append(library.archive("flash_simt_cublas"))
+    libraries += program.linked
+    libraries += [library.archive("flash_simt"), "-lboost_context", "-ldw", "-pthread", "-lm"]
     partial = target.with_suffix(f".{os.getpid()}")
-    done = run([compiler(), *fast, *objects, *libraries, "-o", partial])
+    done = run([*library.compiler(), *fast, *objects, *libraries, "-o", partial])
     if done.returncode:
-        missing = dict.fromkeys(re.findall(r"undefined reference to [`'](.*)'", done.stderr))
+        missing = dict.fromkeys(re.findall(r"undefined reference to [`'](.*)'", done.stdout))
         for name in missing:
             if what := unsupported.what_of(re.split(r"\W", name)[0]):
-                raise NotSupported(f"{short(program.mains[0])}: not supported: {what}")
+                raise NotSupported(f"{program.name()}: not supported: {what}")
         named = ", ".join(list(missing)[:3])
-        raise DoesNotCompile(
-            f"no file here defines {named}: name the file that does, too" if named else done.stderr
-        )
+        if named:
+            raise NotWhole(f"no file here defines {named}: name the file that does, too")
+        raise DoesNotCompile(done.stdout)
     os.replace(partial, target)
-
-
-def last_used(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:  # another process has renamed or removed it
-        return 0
 
 
 def clean() -> None:
     """Leaves what was used last."""
-    for folder in (OWN, OWN / "objects"):
+    for folder in (library.own(), library.own() / "objects"):
         found = [path for path in folder.iterdir() if path.name != "objects"]
         for path in sorted(found, key=last_used)[:-KEPT]:
             if path.is_dir():

@@ -3,6 +3,7 @@
 The compiler finds it, so code that is left out by the preprocessor is not spoken of.
 """
 
+import os
 import re
 from pathlib import Path
 
@@ -95,6 +96,16 @@ ERROR = re.compile(
 PLACED = re.compile(
     r"(?P<file>\S[^\n]*?):\d+:(?:\d+:)? (?P<kind>fatal error|error|note|warning): (?P<said>.*)"
 )
+# What the rewritten text calls things, and its columns beyond the ends of lines as they were.
+OUR_NAMES = (
+    (re.compile(r"std::integral_constant<.*?> kernel_of_(?=\w+\()"), "void "),
+    (re.compile(r"\bkernel_of_(?=\w+\()"), ""),
+    (
+        re.compile(r"no match for call to '\(flash::simt::Configured<(.*)>\) (\(.*\))'"),
+        r"a kernel with the parameters (\1) is launched with \2",
+    ),
+)
+CARET = re.compile(r" +\| +[~^]+ *")
 OTHER = "CUDA's header {}; docs/simt_reference.md lists those that are"
 OURS = f"{ROOT}/common/simt/"
 ASSERTED = re.compile("static assertion failed: (.*)")
@@ -106,20 +117,27 @@ INCLUDED = re.compile(r"from (?P<file>\S.*?):(?P<line>\d+)(?::\d+)?[,:]$")
 
 
 def without_ours(said: str) -> str:
-    """What g++ says of a program, without what it adds about the files of this repository."""
-    kept, is_ours = [], False
+    """What g++ says of a program, without what it adds about the files of this repository, and with
+    the names that the reader gave."""
+    for ours, theirs in OUR_NAMES:
+        said = ours.sub(theirs, said)
+    kept, errors, is_ours, is_again = [""], set(), False, False
     for line in said.splitlines():
         if found := PLACED.match(line):
+            if found["kind"] != "note":
+                is_again = line in errors
+                errors.add(line)
             is_ours = found["kind"] == "note" and found["file"].startswith(OURS)
             if is_ours and not found["said"].startswith(("candidate:", "in ")):
                 kept.append(f"  note: {found['said'].strip()}")
         elif INCLUDED.search(line) or "from <command-line>" in line:
             is_ours = f" {OURS}" in line or "<command-line>" in line
         elif not line.startswith((" ", "\t")):
-            is_ours = False
-        if not is_ours:
+            is_ours = is_again = False
+        is_beyond = CARET.fullmatch(line) and len(line.rstrip()) > len(kept[-1]) + 1
+        if not (is_ours or is_again or is_beyond):
             kept.append(line)
-    return "".join(f"{line}\n" for line in kept)
+    return "".join(f"{line}\n" for line in kept[1:]).replace(f"{os.getcwd()}/", "")
 
 
 def header_of_cuda(said: str, error: re.Match[str]) -> tuple[str, str] | None:

@@ -1,6 +1,8 @@
 #include "common/simt/language/cuda_runtime.hpp"
 
+#include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <new>
 
 #include "common/error.hpp"
@@ -16,7 +18,10 @@ cudaError_t allocate_for(void** pointer, const char* argument, size_t bytes, Kin
     try {
         *pointer = allocate(bytes, argument, kind);
         return cudaSuccess;
-    } catch (const Error&) {
+    } catch (const Error& error) {
+        static std::once_flag told; // programs may try again and again, with less
+        const char* const name = argument + (argument[0] == '&' ? 1 : 0);
+        std::call_once(told, [&] { std::fprintf(stderr, "%s: %s\n", name, error.what()); });
         return noted(cudaErrorMemoryAllocation);
     } catch (const std::bad_alloc&) {
         return noted(cudaErrorMemoryAllocation);

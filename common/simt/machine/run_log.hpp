@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <csignal>
 #include <cstdint>
 #include <mutex>
 #include <set>
@@ -23,6 +24,9 @@ struct KernelRuns {
     uint64_t launches = 0;
     uint64_t watched = 0; // by the detector
 };
+
+/// The signal in whose name a program ends that has had all of its Options::seconds.
+constexpr int out_of_time = SIGXCPU;
 
 class RunLog {
   public:

@@ -103,6 +103,7 @@ Options from_environment() {
     chosen.launches = unsigned_from("FLASH_SIMT_LAUNCHES", chosen.launches);
     chosen.kernel = variable("FLASH_SIMT_KERNEL");
     chosen.timeout = unsigned_from("FLASH_SIMT_TIMEOUT", chosen.timeout);
+    chosen.seconds = unsigned_from("FLASH_SIMT_SECONDS", chosen.seconds);
     return chosen;
 }
 

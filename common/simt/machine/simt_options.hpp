@@ -56,6 +56,7 @@ struct Options {
     unsigned launches = 0;   // of each kernel that the detector watches, the first ones; 0: all
     std::string kernel = {}; // the only one that the detector watches; empty: all
     unsigned timeout = 60;   // seconds without progress after which a launch ends; 0: never
+    unsigned seconds = 0;    // after which a watched program ends; 0: when it likes
 };
 
 /// What the next launch uses. At first it is read from the environment:
@@ -72,6 +73,7 @@ struct Options {
 ///   FLASH_SIMT_LAUNCHES    how many launches of each kernel the detector watches; 0: all
 ///   FLASH_SIMT_KERNEL      the name of the only kernel that the detector watches
 ///   FLASH_SIMT_TIMEOUT     seconds without progress after which a launch ends; 0: never
+///   FLASH_SIMT_SECONDS     after which a watched program ends; 0: when it likes
 /// Throws Error when a variable holds something else.
 Options& options();
 

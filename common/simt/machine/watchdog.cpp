@@ -194,6 +194,10 @@ void Watchdog::serve(const std::stop_token& closing) {
             say_where_threads_stand(signal);
         }
         const auto now = std::chrono::steady_clock::now();
+        const std::chrono::seconds limit(options().seconds);
+        if (int none = 0; limit != 0s && now - begin_ >= limit) {
+            signal_.compare_exchange_strong(none, out_of_time);
+        }
         // A process that was stopped, by a debugger say, has not run all the time.
         const double seconds = std::min(std::chrono::duration<double>(now - last).count(), 0.5);
         last = now;
@@ -274,7 +278,12 @@ void Watchdog::say_where_threads_stand(int signal) {
     run_log().interrupt(signal);
     printing().end_launch(~uint64_t{0});
     constexpr size_t most = 8; // blocks
-    std::string text = workers_.empty() ? "interrupted outside of any kernel" : "interrupted in ";
+    std::string text = "interrupted";
+    if (signal == out_of_time) {
+        text = "out of time: the program was given " + plural(options().seconds, "second") +
+               " (--seconds), and was";
+    }
+    text += workers_.empty() ? " outside of any kernel" : " in ";
     size_t shown = 0;
     for (Worker& worker : workers_) {
         if (shown == most) {
@@ -288,7 +297,7 @@ void Watchdog::say_where_threads_stand(int signal) {
         text += hold_at_line(worker) ? standing(worker) : " busy in the emulator";
     }
     std::fprintf(stderr, "%s\n", text.c_str());
-    finish_.load()(128 + signal);
+    finish_.load()(signal == out_of_time ? EXIT_FAILURE : 128 + signal);
 }
 
 Watchdog& watchdog() { return one_per_process<Watchdog>(); }

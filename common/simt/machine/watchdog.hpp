@@ -1,5 +1,5 @@
 // Looks after launches from an OS thread of its own: ends one that makes no progress, and says
-// where threads stand when somebody presses Ctrl-C.
+// where threads stand when somebody presses Ctrl-C, or the program's time is over.
 //
 // A worker whose kernel never calls the runtime can only be stopped by a signal. What its thread
 // does then depends on where it is hit: in the kernel's own code it waits until the watchdog has
@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <cstdint>
@@ -30,7 +31,8 @@ class Watchdog {
     ~Watchdog();
 
     using Finish = void (*)(int);
-    /// From now on Ctrl-C and SIGTERM say where threads stand, then call `finish`.
+    /// From now on Ctrl-C, SIGTERM and the end of Options::seconds say where threads stand, then
+    /// call `finish`.
     void handle_interrupts(Finish finish);
 
     /// This OS thread runs blocks of a launch, as long as it lives.
@@ -75,6 +77,7 @@ class Watchdog {
     static std::atomic<Finish> finish_;
     static std::atomic<int> signal_;
 
+    const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
     std::mutex mutex_;
     std::list<Worker> workers_; // of the launch
     uint64_t meetings_ = 0, ends_ = 0;

@@ -69,6 +69,7 @@ Ending ending() {
     const RunLog& log = run_log();
     const auto timed_out = [](const Fault& fault) { return fault.kind == FaultKind::timeout; };
     return !log.unsupported().empty()                     ? Ending::unsupported
+           : log.interrupted_by() == out_of_time          ? Ending::timeout
            : log.interrupted_by() != 0                    ? Ending::interrupted
            : std::ranges::any_of(log.faults(), timed_out) ? Ending::timeout
            : !log.faults().empty()                        ? Ending::fault

@@ -9,7 +9,7 @@ namespace flash::simt {
 /// and hardly a program uses these numbers for something else.
 enum ExitCode {
     exit_fault = 86,        // of a kernel, or of a warning with --strict
-    exit_timeout = 87,      // a launch made no progress
+    exit_timeout = 87,      // a launch made no progress, or the program took too long
     exit_unsupported = 88,  // the program needs something that this backend has not
     exit_unchecked = 89,    // in the place of 0: no launch was watched, so nothing is known
     exit_interrupted = 130, // Ctrl-C, as shells have it

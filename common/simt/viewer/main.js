@@ -218,7 +218,10 @@ class Tabs {
         }
         this.narrow = matchMedia("(max-width: 899px)");
         this.narrow.addEventListener("change", () => this.choose(this.chosen));
-        this.choose(player.trace.shared.bytes ? "shared" : "tensors");
+        if (this.narrow.matches && player.trace.fault)
+            this.choose("source");
+        else
+            this.choose(player.trace.shared.bytes ? "shared" : "tensors");
     }
 
     key(event, id) {

@@ -134,9 +134,9 @@ class SourceView {
         if (!row)
             return;
         const {scrollTop, clientHeight} = this.scroll;
-        if (row.offsetTop < scrollTop + 40 || row.offsetTop > scrollTop + clientHeight - 60) {
+        const above = row.offsetTop - scrollTop;
+        if (above < clientHeight / 4 || above > clientHeight * 3 / 4)
             this.scroll.scrollTop = row.offsetTop - clientHeight / 2;
-        }
     }
 }
 

@@ -369,6 +369,15 @@ TEST_CASE("a watched program that spins ends with the timeout's code") {
                                ContainsSubstring("1 kernel, 1 launch"));
 }
 
+TEST_CASE("a watched program whose time is over ends with the timeout's code") {
+    const Ended ended = run_program("spin", "FLASH_SIMT_SECONDS=1");
+    CHECK(ended.code == 87);
+    CHECK_THAT(ended.text,
+               ContainsSubstring("out of time: the program was given 1 second (--seconds)") &&
+                   ContainsSubstring("warp 1 (1 lane)") &&
+                   ContainsSubstring("\ntimeout: 1 kernel"));
+}
+
 TEST_CASE("Ctrl-C says where each warp stands") {
     // once: without --foreground it tells the program, and then all its group
     const Ended ended = run_program("spin", "", "timeout --foreground --preserve-status -s INT 2 ");
@@ -405,4 +414,5 @@ TEST_CASE("the verdict for programs that grade") {
     CHECK(verdict_of("same value")["verdict"] == "warning");
     CHECK(verdict_of("same value")["warnings"].size() == 1);
     CHECK(verdict_of("spin", "FLASH_SIMT_TIMEOUT=1")["verdict"] == "timeout");
+    CHECK(verdict_of("spin", "FLASH_SIMT_SECONDS=1")["verdict"] == "timeout");
 }

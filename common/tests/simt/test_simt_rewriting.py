@@ -1,10 +1,11 @@
 """What scripts/simt makes of CUDA's own spellings, text by text."""
 
 import os
+import re
 import subprocess
 
 import pytest
-from cuda_on_cpu import SimtError, compiling, ptx, rewriting, unsupported
+from cuda_on_cpu import SimtError, compiling, library, ptx, rewriting, unsupported
 from cuda_on_cpu.venv import LeftOut
 
 
@@ -466,16 +467,34 @@ def test_errors_of_a_program_come_without_our_files():
     assert unsupported.without_ours(said) == wanted
 
 
+def test_errors_of_a_program_have_the_readers_names():
+    here = os.getcwd()
+    template = "std::integral_constant<void (*)(T*, int), (& t<T>)> kernel_of_t(T*, int)"
+    said = (
+        f"{here}/a.cu:4:9: error: no match for call to '(flash::simt::Configured<float*>) (int)'\n"
+        f"{here}/a.cu:5:44: error: no matching function for call to 'kernel_of_t(float*&)'\n"
+        "    5 | t<<<1, 1>>>(a);\n      |                                            ^\n"
+        f"{here}/a.cu:1:99: note: candidate: 'template<class T> {template}'\n"
+        f"{here}/a.cu:5:44: error: no matching function for call to 'kernel_of_t(float*&)'\n"
+        "    5 | t<<<1, 1>>>(a);\n"
+    )
+    assert unsupported.without_ours(said) == (
+        "a.cu:4:9: error: a kernel with the parameters (float*) is launched with (int)\n"
+        "a.cu:5:44: error: no matching function for call to 't(float*&)'\n    5 | t<<<1, 1>>>(a);\n"
+        "a.cu:1:99: note: candidate: 'template<class T> void t(T*, int)'\n"
+    )
+
+
 def test_the_library_is_known_by_its_contents(tmp_path, monkeypatch):
     header = tmp_path / "common/simt/language/math.hpp"
     header.parent.mkdir(parents=True)
     header.write_text("a")
-    monkeypatch.setattr(compiling, "SIMT", tmp_path / "common/simt")
-    before = compiling.stamp()
+    monkeypatch.setattr(library, "SIMT", tmp_path / "common/simt")
+    before = library.stamp()
     os.utime(header, (1, 1))
-    assert compiling.stamp() == before
+    assert library.stamp() == before
     header.write_text("b")
-    assert compiling.stamp() != before
+    assert library.stamp() != before
 
 
 def test_what_a_header_of_ours_asserts():
@@ -500,12 +519,18 @@ def test_headers_of_a_toolkit_that_is_installed(tmp_path):
 
 
 def test_a_first_use_is_told(monkeypatch, tmp_path, capsys):
-    """Where stderr is no terminal, too: it takes a minute, and PyPI may not answer."""
-    done = subprocess.CompletedProcess([], 0)
-    monkeypatch.setattr(compiling.subprocess, "run", lambda *_, **__: done)
-    monkeypatch.setattr(compiling, "OWN", tmp_path)
-    compiling.build_library(tmp_path / "liba.a")
-    assert ": building the SIMT backend, which takes" in capsys.readouterr().err
+    """On one line, where stderr is no terminal, too: it takes a minute, and PyPI may not answer."""
+    monkeypatch.setattr(library, "configure", lambda: None)
+    monkeypatch.setattr(library, "folder", lambda: tmp_path)
+    (tmp_path / "common/simt").mkdir(parents=True)
+    (tmp_path / "cmake").write_text("#!/bin/sh\nsleep 3\n")
+    (tmp_path / "cmake").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    library.build()
+    said = capsys.readouterr().err
+    assert re.fullmatch(
+        r".*: building the SIMT backend, .* a minute or two \.+ done \(3 s\)\n", said
+    )
 
     def no_network(*_):
         raise LeftOut("PyPI does not answer")
@@ -523,7 +548,7 @@ def test_cleaning_up_beside_another_run(monkeypatch, tmp_path):
     for name in "abc":
         (tmp_path / name).symlink_to(tmp_path / "gone")
     (tmp_path / "kept").mkdir()
-    monkeypatch.setattr(compiling, "OWN", tmp_path)
+    monkeypatch.setattr(library, "own", lambda: tmp_path)
     monkeypatch.setattr(compiling, "KEPT", 1)
     compiling.clean()
     assert [path.name for path in tmp_path.iterdir() if path.name != "objects"] == ["kept"]

@@ -227,6 +227,23 @@ int main() {
     printf("%d %d %d\\n", a, b, c);
 }
 """
+PART = """template <class T> __global__ void scale(T* a, T by) {
+    a[blockIdx.x * blockDim.x + threadIdx.x] *= by;
+}
+static __global__ void sum(const float* a, float* sum) {
+    *sum += a[0];
+}
+"""
+ENDLESS = """__global__ void k(int* a) { a[0] = 1; }
+int main() { int* a; cudaMalloc(&a, 4); k<<<1, 1>>>(a); for (;;) {} }
+"""
+HUNGRY = """#include <cstdio>
+int main() {
+    float* data;
+    cudaMalloc(&data, 2 << 20);
+    std::puts(cudaGetErrorString(cudaMalloc(&data, 2 << 20)));
+}
+"""
 WRONG = "does_not_compile"
 RACE = """__global__ void k(int* a) { a[0] = threadIdx.x; }
 int main() { int* a; cudaMalloc(&a, 4); k<<<1, 2>>>(a); }
@@ -251,7 +268,9 @@ class Runs(unittest.TestCase):
     def simt(self, *words, **files):
         for name, text in files.items():
             (self.here / name.replace("__", ".")).write_text(text)
-        command = [ROOT / "scripts/simt", "run", *words]
+        if words[0] != "check":
+            words = "run", *words
+        command = [ROOT / "scripts/simt", *words]
         return subprocess.run(command, cwd=self.here, **PIPES)
 
     def test_a_beginners_program(self):
@@ -279,6 +298,9 @@ class Runs(unittest.TestCase):
         self.assertEqual(self.simt("race.cu", race__cu=RACE).returncode, 86)
         self.assertEqual(self.simt("race.cu", "--ignore", "race.cu:1").returncode, 0)
         self.assertEqual(self.simt("race.cu", "--launches", "many").returncode, 2)
+        unknown = self.simt("race.cu", "--frobnicate")
+        self.assertEqual(unknown.returncode, 2)
+        self.assertRegex(unknown.stderr, r"\A\S+: neither \S+ nor nvcc knows --frobnicate; .*\n\Z")
 
     def test_a_run_that_has_checked_nothing_is_not_0(self):
         mistyped = self.simt("race.cu", "--kernel", "other", "--json", "-", race__cu=RACE)
@@ -409,6 +431,114 @@ class Runs(unittest.TestCase):
             self.assertEqual((done.returncode, fault["kind"], fault["line"]), (code, kind, line))
             self.assertIn(said, fault["message"])
             self.assertEqual(fault["file"], "a.cu")
+
+    def test_check_compiles_each_file_by_itself(self):
+        words = ["check", "race.cu", "part.cu", "wrong.cu", "sorted.cu", "--json", "-"]
+        files = {"race__cu": RACE, "part__cu": PART, "sorted__cu": THRUST}
+        done = self.simt(*words, **files, wrong__cu="int f() { return x; }\n")
+        told = json.loads(done.stdout)
+        self.assertEqual(
+            [(one["program"], one["verdict"], one["exit_code"]) for one in told],
+            [("race.cu", "compiles", 0), ("part.cu", "compiles", 0), ("wrong.cu", WRONG, 2),
+             ("sorted.cu", "unsupported", 88)],
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("\nwrong.cu:1:18: error: 'x' was not declared", done.stderr)
+        self.assertIn("4 files: compiles 2, does not compile 1, unsupported 1\n", done.stderr)
+        done = self.simt(*words, "--run")  # what has a main
+        self.assertEqual([one["exit_code"] for one in json.loads(done.stdout)], [86, 0, 2, 88])
+        self.assertEqual(done.returncode, 86)
+        self.assertIn("part.cu compiles, and is not run: none of the files has a", done.stderr)
+
+    def test_check_launches_kernels_without_a_main(self):
+        filled = "buffer<float>(32, [](int i) { return i; })"
+        for statements, code, said in (
+            ([f"scale<<<1, 32>>>({filled}, 2.f)"], 0, "no fault found: 1 kernel, 1 launch"),
+            ([f"scale<<<2, 32>>>({filled}, 2.f)"], 86, "past the end of buffer<float>(32) (128"),
+            (["scale<<<1, 32>>>(buffer<float>(32), 2.f)"], 86, "at byte 0 of buffer<float>(32)"),
+            (["float* a = buffer<float>(1, 0)", "scale<<<1, 1>>>(a, 1.f)", "sum<<<1, 2>>>(a, a)"],
+             86, "at part.cu:5"),
+            (["scale<<<1, 1>>>()"], 2, "--launch:1:"),
+            (["int a = 0", "scale<<<1, 1>>>(a, b)"], 2, "'b' was not declared"),
+        ):  # fmt: skip
+            words = [word for one in statements for word in ("--launch", one)]
+            done = self.simt("check", "part.cu", *words, part__cu=PART)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(said, done.stderr)
+        # a main of the file's own is not called
+        text = "int main(int n, char** words) { return 7; }\n"
+        done = self.simt("check", "a.cu", "--launch", "k<<<1, 2>>>(buffer<int>(1))",
+                         a__cu=RACE.split("int main")[0] + text)  # fmt: skip
+        self.assertEqual(done.returncode, 86, done.stderr)
+        done = self.simt("check", "a.cu", "part.cu", "--launch", "1")
+        self.assertIn("--launch is for the kernels of one file", done.stderr)
+
+    def sarif(self, *words, **files):
+        """(exit code, results), of a document with all that SARIF 2.1.0 asks for."""
+        done = self.simt(*words, "--sarif", "a.sarif", **files)
+        document = json.loads((self.here / "a.sarif").read_text())
+        self.assertEqual(document["version"], "2.1.0")
+        self.assertTrue(document["$schema"].endswith("/sarif-schema-2.1.0.json"))
+        (run,) = document["runs"]
+        driver = run["tool"]["driver"]
+        self.assertEqual(driver["name"], "simt-cuda")
+        rules = [rule["id"] for rule in driver["rules"]]
+        self.assertEqual(len(rules), len(set(rules)))
+        for rule in driver["rules"]:
+            self.assertTrue(rule["shortDescription"]["text"] and rule["help"]["text"])
+        for invocation in run["invocations"]:
+            self.assertIs(invocation["executionSuccessful"], True)
+        for one in run["results"]:
+            self.assertEqual(one["ruleId"], rules[one["ruleIndex"]])
+            self.assertIn(one["level"], ("error", "warning", "note"))
+            self.assertTrue(one["message"]["text"])
+            self.assertEqual(len(one["locations"]), 1)
+            for place in (*one["locations"], *one.get("relatedLocations", ())):
+                where = place["physicalLocation"]
+                self.assertEqual(where["artifactLocation"]["uriBaseId"], "%SRCROOT%")
+                self.assertTrue((self.here / where["artifactLocation"]["uri"]).is_file())
+                self.assertGreaterEqual(where.get("region", {"startLine": 1})["startLine"], 1)
+        return done.returncode, run["results"]
+
+    def test_sarif_of_a_race(self):
+        (self.here / "dot.cu").write_text((ROOT / "docs/examples/dot.cu").read_text())
+        code, (race,) = self.sarif("dot.cu")
+        self.assertEqual((code, race["ruleId"], race["level"]), (86, "race", "error"))
+        self.assertIn("a __syncthreads() between the two would order them", race["message"]["text"])
+        places = [race["locations"][0], *race["relatedLocations"]]
+        lines = [place["physicalLocation"]["region"]["startLine"] for place in places]
+        self.assertEqual(lines, [21, 11, 25])
+        said = [place["message"]["text"] for place in race["relatedLocations"]]
+        self.assertEqual(said[0], "thread (0,0,0) of block (0,0,0) has read it")
+        self.assertEqual(said[1], "sum_of_block is called here")
+        self.assertEqual(self.sarif("dot.cu", "-D", "FIXED"), (0, []))
+
+    def test_sarif_of_several_files(self):
+        wrong = "\nint f() { return x; }\n"
+        files = {"race__cu": RACE, "part__cu": PART, "sorted__cu": THRUST, "wrong__cu": wrong}
+        names = [name.replace("__", ".") for name in files]
+        code, results = self.sarif("check", "--run", *names, "--strict", **files)
+        found = [(one["ruleId"], one["level"], one["message"]["text"]) for one in results]
+        self.assertEqual(found[0][:2], ("race", "error"))
+        self.assertEqual(found[1][:2], ("not_supported", "note"))
+        self.assertIn("not supported: Thrust", found[1][2])
+        self.assertEqual(found[2][:2], (WRONG, "error"))
+        self.assertEqual(len(found), 3)
+        self.assertEqual(code, 86)
+
+    def test_limits_on_time_and_memory(self):
+        code, (late,) = self.sarif("a.cu", "--seconds", "1", a__cu=ENDLESS)
+        self.assertEqual((code, late["ruleId"]), (87, "timeout"))
+        done = self.simt("a.cu", "--seconds", "1", "--json", "-")
+        self.assertEqual((done.returncode, json.loads(done.stdout)["verdict"]), (87, "timeout"))
+        self.assertIn("out of time: the program was given 1 second (--seconds)", done.stderr)
+        done = self.simt("b.cu", "--memory", "1", b__cu=HUNGRY)
+        self.assertEqual((done.returncode, done.stdout), (89, "out of memory\n"), done.stderr)
+        said = (
+            "data: not enough memory: a buffer of 2097152 bytes is more than is left of the 1 MiB"
+        )
+        self.assertEqual(done.stderr.count(said), 1)
+        self.assertEqual(self.simt("a.cu", "--seconds", "soon").returncode, 2)
 
     def test_show(self):
         done = self.simt("race.cu", "--show", race__cu=RACE)

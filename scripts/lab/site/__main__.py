@@ -29,6 +29,13 @@ def run(module: str, *arguments: str | Path) -> None:
         sys.exit(code)
 
 
+def url(text: str) -> str:
+    """The address of a site or of a repository."""
+    if not text.startswith("https://"):
+        raise argparse.ArgumentTypeError(f"'{text}' does not begin with https://")
+    return text
+
+
 def main() -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(
@@ -41,13 +48,30 @@ def main() -> int:
         "--check",
         action="store_true",
         help="also open every page in headless Chromium: no error on the console, no formula "
-        "unrendered, no picture missing, no page wider than a phone",
+        "unrendered, no picture missing, no page wider than a phone, no dead link, and recordings "
+        "that play in place",
+    )
+    parser.add_argument(
+        "--address",
+        type=url,
+        metavar="URL",
+        help="where the site will be, for each page to name its own",
+    )
+    parser.add_argument(
+        "--repository",
+        type=url,
+        metavar="URL",
+        help="what it is made from, for each page to lead there",
     )
     options = parser.parse_args()
     try:
         prepare(BUILD / "venv", REQUIREMENTS, "Sphinx, MyST and Furo", install)
         print("Building the pages; a warning counts as an error", flush=True)
         places: list[str | Path] = ["-c", "docs/site", "-d", BUILD / "doctrees"]
+        if options.address:
+            places += ["-D", f"html_baseurl={options.address}"]
+        if options.repository:
+            places += ["-D", f"html_theme_options.source_repository={options.repository}"]
         places += [ROOT, BUILD / "html"]
         run("sphinx", "-b", "html", "-q", "-n", "-W", "--keep-going", "-j", "auto", *places)
         print("build-site/html/index.html is the site", flush=True)

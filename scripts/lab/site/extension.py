@@ -1,10 +1,8 @@
 """What the site adds to Sphinx: a page for each source file that a page links to, the place of each
-excerpt, recordings of runs, and the language of each page."""
+excerpt, recordings of runs (recordings.py), and the language of each page."""
 
 import gettext
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
@@ -19,19 +17,11 @@ from pygments.lexers import TextLexer, find_lexer_class_for_filename
 from sphinx import addnodes
 from sphinx.application import Sphinx
 
-from lab.ladder import ROOT, finished
+from lab.ladder import ROOT
+from lab.site import recordings
 
 ZH = "docs/zh/"
 Page = tuple[str, dict[str, str], str]  # its name, what the template shows, the template
-
-
-def fill_in_ladder(app: Sphinx, docname: str, source: list[str]) -> None:
-    """The table of rungs on the first page."""
-    if docname == app.config.root_doc:
-        app.env.note_dependency(ROOT / "steps/ladder.txt")
-        rows = [f"| [{rung.name}](/docs/{rung.program}.md) | {rung.idea} |" for rung in finished()]
-        table = "\n".join(["| rung | the idea |", "|---|---|", *rows])
-        source[0] = source[0].replace("@LADDER@", table)
 
 
 # ---------------------------------------------------------------- sources
@@ -119,44 +109,6 @@ def page(name: str, body: str) -> Page:
     return name, {"title": name, "body": f"<h1>{escape(name)}</h1>\n{body}"}, "page.html"
 
 
-# ---------------------------------------------------------------- recordings
-
-
-def lead_to_recordings(app: Sphinx, doctree: nodes.document) -> None:
-    """<!-- watch: RUNG#MOMENT TEXT --> becomes a link to a recording of the rung (or of
-    FILE.cu:ARGUMENT), which is made for the site alone. Browser.py sees to it that the moment is
-    there."""
-    folder = PurePosixPath(app.env.docname).parent
-    watched = app.env.metadata[app.env.docname].setdefault("watched", set())
-    for comment in list(doctree.findall(nodes.raw)):
-        words = comment.astext().strip("<!-> \n").split()
-        if words[:1] == ["watch:"]:
-            rung, _, moment = words[1].partition("#")
-            watched.add(rung)
-            page = f"watch/{recording_of(rung)}.html"
-            address = relpath(page, folder)
-            if moment:
-                address += f"#{moment}"
-            link = nodes.reference("", f"Watch it run: {' '.join(words[2:])}", refuri=address)
-            comment.replace_self(nodes.paragraph("", "", link, classes=["watch"]))
-
-
-def recording_of(program: str) -> str:
-    """What the page of RUNG, or of FILE.cu:ARGUMENT, is called."""
-    return Path(program.partition(":")[0]).stem
-
-
-def make_recordings(app: Sphinx, exception: Exception | None) -> None:
-    """A page for each rung that a page links the recording of. Without MPI there is no ring to be
-    recorded, and its link leads nowhere, which --check does not let pass."""
-    watched = set().union(*(of.get("watched", ()) for of in app.env.metadata.values()))
-    for rung in sorted(watched) if exception is None else ():
-        output = Path(app.outdir) / f"watch/{recording_of(rung)}.html"
-        command = [ROOT / "scripts/watch", *rung.split(":"), "--no-browser", "--output", output]
-        if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL).returncode:
-            print(f"site: without a recording of {rung}, see above", file=sys.stderr)
-
-
 # ---------------------------------------------------------------- pictures
 
 
@@ -195,11 +147,12 @@ def speak(
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
-    app.connect("source-read", fill_in_ladder)
     app.connect("doctree-read", lead_to_sources, priority=400)  # before links become downloads
-    app.connect("doctree-read", lead_to_recordings)
+    app.connect("doctree-read", recordings.show)
     app.connect("html-collect-pages", source_pages)
     app.connect("html-page-context", speak, priority=900)  # after the theme
-    app.connect("build-finished", make_recordings)
+    app.connect("builder-inited", recordings.break_kernels)
+    app.connect("env-get-outdated", recordings.outdated)
+    app.connect("build-finished", recordings.make)
     app.connect("build-finished", copy_moving_pictures)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

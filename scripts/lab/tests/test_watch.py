@@ -1,9 +1,11 @@
 """Recordings: what shared memory is called, and which programs make them."""
 
+import tomllib
+
 import pytest
 from lab import watch, watch_tiles
 from lab.exercises import command
-from lab.ladder import LabError, cuda_rungs
+from lab.ladder import ROOT, LabError, cuda_rungs
 
 
 def recording(kernel, variables=(), dynamic=1 << 16, copied=()):
@@ -109,6 +111,28 @@ def test_an_exercise_without_a_copy_to_watch(tmp_path, monkeypatch, wanted, says
     monkeypatch.setattr(command, "COPIES", tmp_path)
     with pytest.raises(LabError, match=says):
         watch.working_copy(wanted)
+
+
+def test_a_line_that_is_taken_out_is_a_comment(tmp_path, monkeypatch):
+    monkeypatch.setattr(watch, "COPIES", tmp_path)
+    kernel = tmp_path / "kernel.cu"
+    kernel.write_text("a;\n    wait();   // b\nb;\na;\n")
+    copy = watch.without("wait(); // b", kernel)
+    assert copy.parent.name == "kernel_2" and copy.name == "kernel.cu"
+    assert copy.read_text() == "a;\n    // wait();   // b\nb;\na;\n"
+    for line, says in (("a;", "2 lines"), ("wait();", "no lines")):
+        with pytest.raises(LabError, match=says):
+            watch.without(line, kernel)
+
+
+def test_each_line_that_a_reader_takes_out_is_there_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(watch, "COPIES", tmp_path)
+    broken = tomllib.loads((ROOT / "docs/site/broken.toml").read_text(encoding="utf-8"))
+    broken.pop("guesses")
+    for name, kernel in broken.items():
+        of_rung = cuda_rungs([] if "program" in kernel else [name])[0].kernel_file
+        for line in kernel["lines"]:
+            watch.without(line, ROOT / kernel["program"] if "program" in kernel else of_rung)
 
 
 def test_a_race_between_blocks_is_told_in_the_recording_of_the_first():
