@@ -50,6 +50,7 @@ struct Case {
     Problem problem;
     int runs = 1; // more than one: all must give the same bits
     bool backward = false;
+    uint64_t seed = 0; // of its inputs; 0: the same numbers everywhere
 
     std::string group() const; // "normal 113x203, window 65, sink": kind, N_q x N_kv, what else
     std::string name() const;  // "fp32 d=64 causal B=1 H=6/2 scale=0.3": all the rest

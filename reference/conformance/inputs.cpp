@@ -234,7 +234,8 @@ void read_real_text(const Problem& p, Tensors& t) {
 
 Tensors make_inputs(const Case& c) {
     const Problem& p = c.problem;
-    const uint64_t seed = seed_of(c.group() + " " + c.name());
+    const std::string again = c.seed == 0 ? "" : " " + std::to_string(c.seed);
+    const uint64_t seed = seed_of(c.group() + " " + c.name() + again);
     NormalGenerator normal(seed);
     std::mt19937_64 bits(seed + 1);
     Tensors t;

@@ -20,7 +20,7 @@ struct Tensors {
     Inputs view(DType dtype) const { return {dtype, q, k, v, o, lse, d_o, sink}; }
 };
 
-/// The same numbers for the same case, everywhere: the seed is made of the case's name.
+/// The same numbers for the same case, everywhere: the seed is made of the case's name and its own.
 Tensors make_inputs(const Case& c);
 
 } // namespace flash::conformance

@@ -12,14 +12,6 @@
 namespace flash::conformance {
 namespace {
 
-// NaN before and after each tensor must reach as far as a kernel may stray: more rows than any tile
-// has.
-size_t margin_of(const Case& c) {
-    constexpr int64_t rows = 256;
-    // a multiple of 256, as rows is
-    return static_cast<size_t>(rows * c.problem.head_dim * dtype_bytes(c.dtype));
-}
-
 // The distance between x and the next larger magnitude of the type.
 double unit_in_last_place(DType type, float x) {
     const int mantissa_bits = type == DType::fp32 ? 23 : type == DType::fp16 ? 10 : 7;
@@ -220,6 +212,12 @@ std::vector<Finding> run_and_judge(const Rung& rung, const Prepared& prepared) {
 }
 
 } // namespace
+
+size_t margin_of(const Case& c) {
+    constexpr int64_t rows = 256;
+    // a multiple of 256, as rows is
+    return static_cast<size_t>(rows * c.problem.head_dim * dtype_bytes(c.dtype));
+}
 
 Prepared prepare(const Case& c) {
     Prepared prepared{c, make_inputs(c), {}, {}};

@@ -22,6 +22,10 @@ struct Prepared {
 
 Prepared prepare(const Case& c);
 
+/// Bytes before and after each tensor that hold NaN and canaries. They must reach as far as a
+/// kernel may stray: more rows than any tile has.
+size_t margin_of(const Case& c);
+
 /// Runs the rung on the case, outputs poisoned and canaries around every tensor, and lists what is
 /// wrong:
 ///   - O or LSE outside the rule's bounds (reference/check.hpp), or dQ, dK or dV

@@ -39,7 +39,7 @@ PROBLEMS = (
 )
 # These cut their work by the number of SMs, of which SIMT's GPU has four. With as many heads as an
 # H100 or H200 has SMs, and a block for each, both cut nothing.
-CUT_BY_SMS = ("split_kv", "paged_kv")
+CUT_BY_SMS = ("split_kv", "page_table", "paged_kv")
 UNCUT = (
     "--batch 66 --heads 2 --q-len 1 --kv-len 256 --head-dim 128",
     "--batch 66 --heads 4 --kv-heads 2 --q-len 3 --kv-len 200 --head-dim 128 --causal",

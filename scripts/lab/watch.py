@@ -50,6 +50,8 @@ PROBLEMS = {
     "window": "--heads 1 --q-len 256 --kv-len 512 --window 128 --head-dim 64",
     "packed_heads": "--heads 4 --kv-heads 1 --q-len 2 --kv-len 384 --head-dim 64",
     "split_kv": "--heads 4 --kv-heads 1 --q-len 1 --kv-len 1024 --head-dim 128",
+    "page_table": "--batch 3 --heads 4 --kv-heads 1 --q-len 1 --kv-len 1000 --lengths 1000,0,200 "
+    "--head-dim 128",
     "paged_kv": "--block 2 --batch 3 --heads 4 --kv-heads 1 --q-len 1 --kv-len 1000 "
     "--lengths 1000,0,200 --head-dim 128",
     "ring_attention": "--ranks 2 --heads 1 --q-len 512 --head-dim 64",

@@ -1,9 +1,9 @@
-// paged_kv: K and V lie in pages, each sequence has a length, and blocks share all work equally.
+// paged_kv: Blocks share the keys of all sequences equally, however long each of these is.
 //
-// The idea: the sequences of a server grow, end, and make room for others. So their keys lie in
-// pages, and a table says which. Only the GPU knows how long they are, so the host cannot cut the
-// work into parts that are equally large. The blocks can. Put the rounds of all tiles (64 keys, a
-// step for each warp) one behind the other, and give every block an equal share of that line:
+// The idea: page_table cuts every tile into as many parts, so all wait for the longest sequence.
+// Only the GPU knows how long they are, so the host cannot cut better, but the blocks can. Put the
+// rounds of all tiles (64 keys, a step for each warp) one behind the other, and give every block an
+// equal share of that line:
 //
 //      lengths      900                   70      0     200
 //      tiles       |....aaaaaaaaaaaaaaa|....bb|....c|....dddd|
@@ -11,29 +11,26 @@
 //
 //   - To begin a tile takes time, too: about as much as four rounds. So where lengths differ, four
 //     empty rounds stand in front of each tile, in which nobody has anything to do.
-//   - A key's address is the number of its page, from the table, and its row there. A step of 16
-//     keys lies in one page. The table is read a step early, so that nobody waits for it.
 //   - Each block finds its share by itself: it adds up the rounds of all sequences, and looks for
 //     its place among them.
 //   - A block finishes the tiles that it has to itself (b, c and d). Who shares the others (a)
 //     follows from where they begin and end on the line, and the last of these blocks merges their
 //     parts.
 //
-// Pages are PagedAttention's (W. Kwon et al., 2023), equal shares of a line are Stream-K's
-// (M. Osama et al., 2023).
-// Parent: split_kv. New: `line_of` and `start_of`, a loop over tiles, and the address of a step.
+// Equal shares of a line are Stream-K's (M. Osama et al., 2023).
+// Parent: page_table. New: `line_of` and `start_of`, and a loop over the tiles of a block's share.
 // Look at: what the host does not know. Gained: the longest sequence no longer decides.
 #include "steps/53_paged_kv/paged_kv.hpp"
 
 #include <algorithm>
 #include <climits>
 #include <cmath>
-#include <string>
 
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/derived/fixed_maximum.hpp"
 #include "common/cuda/derived/packed_rows.hpp"
 #include "common/cuda/derived/parts.hpp"
+#include "common/cuda/launch/paged_cache.hpp"
 #include "common/cuda/ptx/cp_async.hpp"
 #include "common/cuda/ptx/mma.hpp"
 #include "common/cuda/ptx/semaphore.hpp"
@@ -165,8 +162,8 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void paged_kv(
         const int splits = (begin + rounds - 1) / line.share - first_block + 1;
 
         const int kv_head = tile / tiling.Tr;
-        const int i0 = tile % tiling.Tr * Br; // a packed row
         const int kv_heads = tiling.tiles / tiling.Tr;
+        const int i0 = tile % tiling.Tr * Br; // a packed row
         const int64_t first_row = (int64_t{sequence} * kv_heads + kv_head) * rows_of_group;
         const int rows = min(Br, rows_of_group - i0);
 
@@ -337,19 +334,7 @@ int64_t workspace_bytes(const flash::Problem& p) {
 template <class T>
 void attention_paged(const flash::Problem& p, const flash::PagedKV<T>& cache, const T* Q, T* O,
                      float* LSE, void* workspace) {
-    flash::require_page(cache.page);
-    const int64_t strides[] = {cache.page_stride, cache.head_stride, cache.row_stride};
-    for (const int64_t stride : strides) {
-        if (stride % 8 != 0) { // elements: a copy is 16 bytes
-            throw flash::Error("the strides of a cache must be multiples of 8 elements, got " +
-                               std::to_string(stride));
-        }
-    }
-    if (cache.table != nullptr && p.kv_len > int64_t{cache.most_pages} * cache.page) {
-        throw flash::Error("a sequence may have " + std::to_string(p.kv_len) +
-                           " keys, but its row of the table has room for " +
-                           std::to_string(int64_t{cache.most_pages} * cache.page));
-    }
+    flash::require_cache(cache, p.kv_len);
     flash::for_head_dim<head_dims>(p.head_dim,
                                    [&](auto d) { run<T, d>(p, cache, Q, O, LSE, workspace); });
 }
@@ -357,18 +342,7 @@ void attention_paged(const flash::Problem& p, const flash::PagedKV<T>& cache, co
 template <class T>
 void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE,
                void* workspace) {
-    // a page per sequence: the table would say 0, 1, 2, ...
-    const int64_t page = flash::ceil_div(p.kv_len, flash::page_multiple) * flash::page_multiple;
-    const flash::PagedKV<T> cache{.K = K,
-                                  .V = V,
-                                  .page_stride = p.kv_heads * p.kv_len * p.head_dim,
-                                  .head_stride = p.kv_len * p.head_dim,
-                                  .row_stride = p.head_dim,
-                                  .page = flash::as_int(page, "kv-len"),
-                                  .table = nullptr,
-                                  .most_pages = 1,
-                                  .lengths = nullptr};
-    attention_paged(p, cache, Q, O, LSE, workspace);
+    attention_paged(p, flash::one_page_each(p, K, V), Q, O, LSE, workspace);
 }
 
 template decltype(attention<flash::Half>) attention<flash::Half>;

@@ -1,5 +1,6 @@
-// What paged_kv adds to split_kv: pages, a length for each sequence, and equal shares of the work.
-// Right, without a fault in any order, and each byte that a length covers is read once.
+// What page_table adds to split_kv, pages and a length for each sequence, and paged_kv to that,
+// equal shares of the work. Right, without a fault in any order, and each byte that a length covers
+// is read once.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -12,6 +13,7 @@
 #include "common/cuda/launch/sizes.hpp"
 #include "common/harness/paged/paged_kind.hpp"
 #include "reference/conformance/inputs.hpp"
+#include "steps/52a_page_table/page_table.hpp"
 #include "steps/53_paged_kv/paged_kv.hpp"
 #include "steps/tests/device_rung.hpp"
 #include "steps/tests/judged.hpp"
@@ -29,15 +31,23 @@ using flash::simt::Options;
 using flash::simt::Schedule;
 using flash::tests::buffer;
 
-const flash::PagedRung described{
-    .forward = flash::tests::on_device({.name = "paged_kv",
-                                        .fp16 = paged_kv::attention<flash::Half>,
-                                        .bf16 = paged_kv::attention<flash::Bfloat16>,
-                                        .workspace_bytes = paged_kv::workspace_bytes,
-                                        .rounded_sums = true}),
-    .fp16 = paged_kv::attention_paged<flash::Half>,
-    .bf16 = paged_kv::attention_paged<flash::Bfloat16>};
-const flash::PagedKind rung{described};
+const flash::PagedRung described[] = {
+    {.forward = flash::tests::on_device({.name = "page_table",
+                                         .fp16 = page_table::attention<flash::Half>,
+                                         .bf16 = page_table::attention<flash::Bfloat16>,
+                                         .workspace_bytes = page_table::workspace_bytes,
+                                         .rounded_sums = true}),
+     .fp16 = page_table::attention_paged<flash::Half>,
+     .bf16 = page_table::attention_paged<flash::Bfloat16>},
+    {.forward = flash::tests::on_device({.name = "paged_kv",
+                                         .fp16 = paged_kv::attention<flash::Half>,
+                                         .bf16 = paged_kv::attention<flash::Bfloat16>,
+                                         .workspace_bytes = paged_kv::workspace_bytes,
+                                         .rounded_sums = true}),
+     .fp16 = paged_kv::attention_paged<flash::Half>,
+     .bf16 = paged_kv::attention_paged<flash::Bfloat16>}};
+const flash::PagedKind page_table_rung{described[0]}, paged_kv_rung{described[1]};
+const flash::PagedKind* const rungs[] = {&page_table_rung, &paged_kv_rung};
 
 struct Setup {
     std::vector<int64_t> lengths;
@@ -65,9 +75,9 @@ struct Setup {
 };
 
 /// Runs and judges it twice, and returns what the kernel did in one run.
-KernelProfile judged(const Setup& s, const Options& chosen = {}) {
+KernelProfile judged(const flash::PagedKind& rung, const Setup& s, const Options& chosen = {}) {
     const Case c = s.suite_case();
-    CAPTURE(c.name(), s.page, s.lengths, s.heads_first, s.shared);
+    CAPTURE(rung.name, c.name(), s.page, s.lengths, s.heads_first, s.shared);
     const flash::conformance::Tensors tensors = flash::conformance::make_inputs(c);
     const PagedCache cache = flash::in_pages(c.problem, tensors.view(c.dtype), s.page, s.lengths, 5,
                                              s.heads_first, s.shared);
@@ -109,7 +119,9 @@ const std::vector<int64_t> short_ones = {0, 1, 15, 16, 17};
 
 } // namespace
 
-TEST_CASE("paged_kv is right, without a fault in any order, whatever the pages and lengths") {
+TEST_CASE("page_table and paged_kv are right, without a fault in any order, whatever the pages and "
+          "lengths") {
+    const flash::PagedKind& rung = *GENERATE(&page_table_rung, &paged_kv_rung);
     const auto order = GENERATE(0, 1, 2, 3);
     const Setup s = GENERATE(
         Setup{.lengths = short_ones, .page = 16},
@@ -131,10 +143,11 @@ TEST_CASE("paged_kv is right, without a fault in any order, whatever the pages a
         Setup{.lengths = {0}, .page = 16},
         Setup{.lengths = drawn(70, 300), .page = 16, .heads = 2, .d = 32, .dtype = DType::fp16});
     CAPTURE(to_string(orders[order].schedule));
-    judged(s, orders[order]);
+    judged(rung, s, orders[order]);
 }
 
-TEST_CASE("paged_kv with many kinds of heads, queries and pages") {
+TEST_CASE("page_table and paged_kv with many kinds of heads, queries and pages") {
+    const flash::PagedKind& rung = *GENERATE(&page_table_rung, &paged_kv_rung);
     const int64_t d = GENERATE(32, 64, 128);
     const int page = GENERATE(16, 64, 256);
     const bool causal = GENERATE(false, true);
@@ -149,17 +162,19 @@ TEST_CASE("paged_kv with many kinds of heads, queries and pages") {
                     .heads_first = heads_first,
                     .shared = page == 16 ? 1 : 0,
                     .dtype = d == 64 ? DType::fp16 : DType::bf16};
-    judged(one);
+    judged(rung, one);
 }
 
-TEST_CASE("paged_kv reads each byte of K and V that a length covers once, and no other") {
+TEST_CASE("page_table and paged_kv read each byte of K and V that a length covers once, and no "
+          "other") {
+    const flash::PagedKind& rung = *GENERATE(&page_table_rung, &paged_kv_rung);
     const Setup s = GENERATE(
         Setup{.lengths = {1000}, .d = 128}, Setup{.lengths = {1000, 0, 37}, .heads_first = false},
         Setup{.lengths = {5, 2000, 63, 64, 65}, .page = 16, .heads = 8, .kv_heads = 2},
         Setup{.lengths = short_ones, .page = 16},
         Setup{.lengths = {100, 200, 90, 31}, .page = 16, .shared = 4}, // by each of its sequences
         Setup{.lengths = drawn(70, 300), .page = 16, .d = 32});
-    const KernelProfile kernel = judged(s);
+    const KernelProfile kernel = judged(rung, s);
     const auto bytes = static_cast<uint64_t>(s.keys() * s.kv_heads * s.d * 2);
     CHECK(buffer(kernel, "K").load.bytes == bytes);
     CHECK(buffer(kernel, "V").load.bytes == bytes);
@@ -172,6 +187,22 @@ TEST_CASE("paged_kv reads each byte of K and V that a length covers once, and no
         steps += static_cast<uint64_t>(flash::ceil_div(length, 16) * s.kv_heads);
     }
     CHECK(buffer(kernel, "the table").load.bytes == steps * 32 * 4);
+}
+
+TEST_CASE("page_table cuts every sequence into as many parts as the longest may need") {
+    // 4 SMs, a block each at d = 128; 4 rows of 129 floats are a part
+    struct Split {
+        std::vector<int64_t> lengths;
+        unsigned blocks;
+        uint64_t parts;
+    };
+    const Split s = GENERATE(Split{{1024}, 4, 4}, // up to 1,064 keys, and a block for each SM
+                             Split{{1000, 10}, 4, 4}, Split{{0, 0}, 2, 0}, // 40 keys are one step
+                             Split{{900, 70, 0, 200}, 4, 0});
+    CAPTURE(s.lengths);
+    const KernelProfile kernel = judged(page_table_rung, {.lengths = s.lengths, .d = 128});
+    CHECK(kernel.grid.x == s.blocks);
+    CHECK(buffer(kernel, "the parts").store.bytes == s.parts * 4 * 129 * 4);
 }
 
 TEST_CASE("blocks of paged_kv share a sequence as soon as it is longer than a block's share") {
@@ -196,7 +227,7 @@ TEST_CASE("blocks of paged_kv share a sequence as soon as it is longer than a bl
         Shared{{640, 630, 640, 570, 640, 640, 640}, 6}, Shared{{16}, 0},
         Shared{{0, 0, 0, 0, 0}, 0});
     CAPTURE(s.lengths);
-    const KernelProfile kernel = judged({.lengths = s.lengths, .d = 128});
+    const KernelProfile kernel = judged(paged_kv_rung, {.lengths = s.lengths, .d = 128});
     const flash::simt::BufferTraffic traffic = buffer(kernel, "the parts");
     CHECK(traffic.store.bytes == s.parts * 4 * 129 * 4);
     CHECK(traffic.load.bytes == s.parts * 4 * (128 + 32) * 4); // each thread reads an LSE
@@ -210,7 +241,7 @@ TEST_CASE("a part that costs more to merge than it saves is not cut off") {
     // 16 rows, and 4 SMs with room for four blocks each. 1000 keys are 16 rounds, one for each
     // block; but sqrt(16 x 16 / 64) = 2. Of 8 rounds each is cut off: sqrt(8 x 16 / 64) = 1.4.
     const int64_t length = GENERATE(1000, 500);
-    const KernelProfile kernel = judged({.lengths = {length}, .heads = 16, .d = 32});
+    const KernelProfile kernel = judged(paged_kv_rung, {.lengths = {length}, .heads = 16, .d = 32});
     CHECK(buffer(kernel, "the parts").store.bytes == 8 * 16 * 33 * 4);
 }
 
@@ -218,7 +249,7 @@ TEST_CASE("a table with a page that does not exist is refused before the kernel 
     const Case c = Setup{.lengths = {100, 0, 16}, .page = 16}.suite_case();
     const flash::conformance::Tensors tensors = flash::conformance::make_inputs(c);
     PagedCache cache = flash::in_pages(c.problem, tensors.view(c.dtype), 16, {100, 0, 16}, 1);
-    const auto run = [&] { return rung.on_pages(cache, c.dtype, tensors.q); };
+    const auto run = [&] { return paged_kv_rung.on_pages(cache, c.dtype, tensors.q); };
     CHECK_NOTHROW(run());
     for (const int wrong : {-1, static_cast<int>(cache.pages())}) {
         const int right = std::exchange(cache.table[6], wrong);
@@ -231,28 +262,32 @@ TEST_CASE("a table with a page that does not exist is refused before the kernel 
 
 namespace {
 
-/// attention_paged, with lengths that no sequence may have for 0 and for N_kv.
-template <class T>
+/// A rung's attention_paged, with lengths that no sequence may have for 0 and for N_kv.
+template <class T, auto attention_paged>
 void with_wrong_lengths(const Problem& p, const flash::PagedKV<T>& cache, const T* Q, T* O,
                         float* LSE, void* workspace) {
     int* const lengths = const_cast<int*>(cache.lengths); // the SIMT backend's memory is the host's
     for (int64_t b = 0; b < p.batch; ++b) {
         lengths[b] = lengths[b] == 0 ? -7 : lengths[b] == p.kv_len ? 0x7fffffff : lengths[b];
     }
-    paged_kv::attention_paged<T>(p, cache, Q, O, LSE, workspace);
+    attention_paged(p, cache, Q, O, LSE, workspace);
 }
 
 } // namespace
 
 TEST_CASE("lengths that a row of the table has no room for count as the nearest that it has") {
+    const size_t which = GENERATE(0, 1);
+    const flash::PagedKind& rung = *rungs[which];
     Case c = Setup{.lengths = {0, 100, 200, 0, 200, 16}, .page = 16}.suite_case();
     c.problem.kv_len = 200;
     const flash::conformance::Tensors tensors = flash::conformance::make_inputs(c);
     const PagedCache cache =
         flash::in_pages(c.problem, tensors.view(c.dtype), 16, {0, 100, 200, 0, 200, 16}, 1);
-    flash::PagedRung wrong = described;
-    wrong.fp16 = with_wrong_lengths<flash::Half>;
-    wrong.bf16 = with_wrong_lengths<flash::Bfloat16>;
+    flash::PagedRung wrong = described[which];
+    wrong.bf16 =
+        which == 0
+            ? with_wrong_lengths<flash::Bfloat16, page_table::attention_paged<flash::Bfloat16>>
+            : with_wrong_lengths<flash::Bfloat16, paged_kv::attention_paged<flash::Bfloat16>>;
     const auto run = rung.on_pages(cache, c.dtype, tensors.q);
     const auto run_wrong = flash::PagedKind(wrong).on_pages(cache, c.dtype, tensors.q);
     run->run();
@@ -261,7 +296,10 @@ TEST_CASE("lengths that a row of the table has no room for count as the nearest 
     CHECK(run_wrong->lse() == run->lse());
 }
 
-TEST_CASE("paged_kv refuses pages and strides that its copies cannot have") {
+TEST_CASE("page_table and paged_kv refuse pages and strides that their copies cannot have") {
+    const auto attention_paged =
+        GENERATE(as<flash::ForwardPaged<flash::Half>>{}, page_table::attention_paged<flash::Half>,
+                 paged_kv::attention_paged<flash::Half>);
     const Problem p{.kv_len = 64, .head_dim = 64};
     const int page_number = 0;
     const auto call = [&](int page, int64_t row_stride, const int* table = nullptr) {
@@ -274,7 +312,7 @@ TEST_CASE("paged_kv refuses pages and strides that its copies cannot have") {
                                                 .table = table,
                                                 .most_pages = 1,
                                                 .lengths = nullptr};
-        paged_kv::attention_paged<flash::Half>(p, cache, nullptr, nullptr, nullptr, nullptr);
+        attention_paged(p, cache, nullptr, nullptr, nullptr, nullptr);
     };
     CHECK_THROWS_AS(call(20, 64), flash::Error);
     CHECK_THROWS_AS(call(0, 64), flash::Error);

@@ -24,6 +24,7 @@
 #include "steps/35_window/window.hpp"
 #include "steps/51_packed_heads/packed_heads.hpp"
 #include "steps/52_split_kv/split_kv.hpp"
+#include "steps/52a_page_table/page_table.hpp"
 #include "steps/53_paged_kv/paged_kv.hpp"
 #include "steps/tests/device_rung.hpp"
 
@@ -76,6 +77,11 @@ const flash::ForwardRung described[] = {{.name = "lazy_maximum",
                                          .fp16 = split_kv::attention<flash::Half>,
                                          .bf16 = split_kv::attention<flash::Bfloat16>,
                                          .workspace_bytes = split_kv::workspace_bytes,
+                                         .rounded_sums = true},
+                                        {.name = "page_table",
+                                         .fp16 = page_table::attention<flash::Half>,
+                                         .bf16 = page_table::attention<flash::Bfloat16>,
+                                         .workspace_bytes = page_table::workspace_bytes,
                                          .rounded_sums = true},
                                         {.name = "paged_kv",
                                          .fp16 = paged_kv::attention<flash::Half>,
@@ -224,7 +230,7 @@ TEST_CASE("equal scores weigh the same in every tile, however large they are") {
     Prepared prepared = flash::conformance::prepare(c);
     prepared.expected.o_bound = prepared.expected.rounding;
     for (const flash::Rung* rung : rungs) {
-        if (rung->name == "split_kv" || rung->name == "paged_kv") {
+        if (rung->name == "split_kv" || rung->name == "page_table" || rung->name == "paged_kv") {
             continue;
         }
         CAPTURE(rung->name);

@@ -28,6 +28,7 @@
 #include "steps/46_backward_late_dq/backward_late_dq.hpp"
 #include "steps/47_backward_ordered/backward_ordered.hpp"
 #include "steps/52_split_kv/split_kv.hpp"
+#include "steps/52a_page_table/page_table.hpp"
 #include "steps/53_paged_kv/paged_kv.hpp"
 
 namespace {
@@ -110,6 +111,11 @@ const Called rungs[] = {
      .workspace_bytes = split_kv::workspace_bytes,
      .bf16 = split_kv::attention<Bfloat16>,
      .heads = 4, // with few rows, which the GPU's SMs share
+     .q_len = 1},
+    {.name = "page_table",
+     .workspace_bytes = page_table::workspace_bytes,
+     .bf16 = page_table::attention<Bfloat16>,
+     .heads = 4,
      .q_len = 1},
     {.name = "paged_kv",
      .workspace_bytes = paged_kv::workspace_bytes,

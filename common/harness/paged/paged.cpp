@@ -136,6 +136,24 @@ Task PagedKind::task(const Report& report, const Options& options) {
             }};
 }
 
+Rung::Way PagedKind::other_way(const Problem&) const {
+    if (in_pages()) {
+        return {};
+    }
+    return {std::make_unique<PagedKind>(paged_, page_multiple), "with K and V in pages of 16 keys"};
+}
+
+std::unique_ptr<AnyRun> PagedKind::make_run(const Problem& problem, const Inputs& inputs,
+                                            size_t margin) const {
+    if (!in_pages()) {
+        return ForwardKind::make_run(problem, inputs, margin);
+    }
+    const std::vector<int64_t> lengths(static_cast<size_t>(problem.batch), problem.kv_len);
+    const auto page = static_cast<int>(page_.value_or(usual_page));
+    return on_pages(flash::in_pages(problem, inputs, page, lengths, 1), inputs.dtype, inputs.q,
+                    margin);
+}
+
 std::unique_ptr<AnyRun> PagedKind::on_pages(const PagedCache& cache, DType dtype,
                                             std::span<const float> q, size_t margin) const {
     require_supported(*this, cache.problem, dtype);

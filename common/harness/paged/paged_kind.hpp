@@ -16,13 +16,17 @@ namespace flash {
 
 class PagedKind final : public ForwardKind {
   public:
-    explicit PagedKind(const PagedRung& rung) : ForwardKind(rung.forward), paged_(rung) {}
+    explicit PagedKind(const PagedRung& rung, std::optional<int64_t> page = {})
+        : ForwardKind(rung.forward), paged_(rung), page_(page) {}
 
     Help help() const override;
     void add_options(CommandLine& line) override;
     void plan(Report& report, const Options& options) override;
     void require_memory(const Report& report, const Options& options) const override;
     Task task(const Report& report, const Options& options) override;
+
+    /// K and V in pages of 16 keys, and every sequence has N_kv of them.
+    Way other_way(const Problem& problem) const override;
 
     /// The rung on pages. Throws Error when the table names a page that does not exist, and as on()
     /// does.
@@ -33,6 +37,10 @@ class PagedKind final : public ForwardKind {
     Verdict judge_pages(const PagedCache& cache, DType dtype, std::span<const float> q,
                         std::span<const float> o, std::span<const float> lse,
                         const Progress& progress = {}, int64_t rows_of_head = 0) const;
+
+  protected:
+    std::unique_ptr<AnyRun> make_run(const Problem& problem, const Inputs& inputs,
+                                     size_t margin) const override;
 
   private:
     bool in_pages() const { return page_ || lengths_given_; }

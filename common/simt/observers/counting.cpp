@@ -187,11 +187,11 @@ void Counting::count(const RequestKey& key, uint32_t lanes, const WarpLog::Value
     for (uint32_t left = lanes; left != 0;) {
         const size_t sector = values[std::countr_zero(left)];
         const Buffer* const buffer = buffer_around(global_.at(sector * sector_bytes));
-        if (buffer == nullptr) {
+        const uint32_t own = buffer == nullptr ? 0 : lanes_inside(*buffer, global_, left, values);
+        if (own == 0) { // behind all buffers, or between two
             left &= left - 1;
             continue;
         }
-        const uint32_t own = lanes_inside(*buffer, global_, left, values);
         left &= ~own;
         BufferTraffic& traffic = traffic_of(*buffer);
         (key.kind == AccessKind::load ? traffic.load : traffic.store) +=

@@ -244,6 +244,17 @@ TEST_CASE("traffic by buffer") {
     CHECK(kernel.buffers[1].store.sectors == 8);
 }
 
+TEST_CASE("what is read behind a buffer is no traffic of it, and the count ends") {
+    simt::DeviceMemory memory(128 * sizeof(float));
+    memory.declare(0, 64 * sizeof(float), "Q");
+    const Buffer<float> out(32);
+    const auto in = reinterpret_cast<const float*>(memory.data());
+    counted(strided, 1, 32, 0, in, out.data(), 1, 48);
+    const simt::KernelProfile kernel = simt::profile().at(0);
+    CHECK(kernel.total.global_load.bytes == 128);
+    CHECK(kernel.buffers.at(0).load.bytes == 64);
+}
+
 TEST_CASE("counts do not depend on the schedule or the number of workers") {
     const Buffer<float> in(512), out(512);
     std::vector<int> rounds(32);

@@ -1,5 +1,6 @@
 """The exercises as their files describe them: docs/exercises/RUNG/N_name/exercise.toml."""
 
+import argparse
 import ast
 import math
 import operator
@@ -8,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from lab.ladder import ROOT, Rung, ladder
 
@@ -19,6 +20,11 @@ FILL_IN, FIND_THE_BUG, MAKE_IT_CHEAPER, EXPLAIN = KINDS
 
 class Refusal(Exception):
     """One line that says what is wrong and what would work; the exit code is 2."""
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise Refusal(f"{message}; see ./{self.prog} --help")
 
 
 def code_of(text: str) -> tuple[str, list[int]]:

@@ -8,10 +8,10 @@ import os
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from lab.exercises import catalogue, grading, proof
-from lab.exercises.catalogue import EXPLAIN, ROOT, Exercise, Refusal
+from lab.exercises import catalogue, grading, judge, proof
+from lab.exercises.catalogue import EXPLAIN, ROOT, Exercise, Parser, Refusal
 from lab.exercises.grading import Failure
 from lab.ladder import unknown
 
@@ -21,7 +21,8 @@ HELP = """Exercises that grade themselves, without a GPU.
   ./scripts/exercise                              the list
   ./scripts/exercise flash_attention_2            its first exercise that is not done yet
   ./scripts/exercise flash_attention_2.1          makes your copy in exercises/, then grades it
-  ./scripts/exercise flash_attention_1.2 12800    answers a question"""
+  ./scripts/exercise flash_attention_1.2 12800    answers a question
+  ./scripts/exercise judge FILE.cu                judges an attention kernel of your own"""
 
 
 def colour(code: str, text: str) -> str:
@@ -202,12 +203,6 @@ def say_failure(exercise: Exercise, failure: Failure, tries: int) -> None:
         print("\n" + textwrap.fill(text, 100))
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        print(f"scripts/exercise: {message}; see ./scripts/exercise --help", file=sys.stderr)
-        sys.exit(2)
-
-
 def main(arguments: list[str]) -> int:
     parser = Parser(
         prog="scripts/exercise",
@@ -225,18 +220,23 @@ def main(arguments: list[str]) -> int:
     jobs = min(os.cpu_count() or 1, 8)
     add("--jobs", type=int, default=jobs, metavar="N", help=f"of --prove: at once ({jobs})")
     add("--table", action="store_true", help="for contributors: rows of docs/exercises/README.md")
-    options = parser.parse_args(arguments)
     try:
+        if arguments[:1] == ["judge"]:
+            return judge.main(arguments[1:])
+        options = parser.parse_args(arguments)
         every = catalogue.everything()
         if options.table:
             print("\n".join(row(one) for one in every))
             return 0
         progress = Progress()
+        if options.prove and options.exercise == "judge":
+            return 0 if judge.prove(options.jobs) else 1
         if options.prove:
             wanted = [
                 one for one in every if not options.exercise or one.id.startswith(options.exercise)
             ]
-            return proof.prove(wanted, options.jobs, wanted == every)
+            code = proof.prove(wanted, options.jobs, wanted == every)
+            return code if wanted != every or judge.prove(options.jobs) else 1
         if not options.exercise:
             if options.gpu or options.solution or options.reset:
                 raise Refusal("which exercise? ./scripts/exercise lists all of them")
