@@ -109,3 +109,8 @@ cudaError_t cudaMemset(void* destination, int byte, size_t bytes, SourceLocation
     }
     return cudaSuccess;
 }
+
+void flash::clear_bytes(void* memory, size_t bytes) {
+    std::memset(memory, 0, bytes);
+    note_written(memory, bytes);
+}

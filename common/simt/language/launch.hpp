@@ -1,7 +1,6 @@
 // Starting a kernel on the CPU: the twin of common/cuda/launch/launch.hpp.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
@@ -89,8 +88,12 @@ int resident_blocks(void (*)(Parameters...), int threads, size_t smem_bytes) {
     return resident_blocks(simt::is_for_hopper<Parameters...>, threads, smem_bytes);
 }
 
+void clear_bytes(void* memory, size_t bytes);
+
 /// Sets `size` numbers in device memory to zero.
-template <class T> void clear(T* numbers, int64_t size) { std::fill_n(numbers, size, T{}); }
+template <class T> void clear(T* numbers, int64_t size) {
+    clear_bytes(numbers, static_cast<size_t>(size) * sizeof(T));
+}
 
 /// The block's dynamic shared memory: `smem_bytes` of the launch, aligned to 1024 bytes, not
 /// initialised.

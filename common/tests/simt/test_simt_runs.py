@@ -35,6 +35,18 @@ int main(int argc, char** argv) {
     return 7;
 }
 """
+CLEARED = """#include <cstdio>
+#include "common/cuda/cuda.hpp"
+__global__ void add(int* a) { a[threadIdx.x] += threadIdx.x; }
+int main() {
+    int *a, last;
+    cudaMalloc(&a, 32 * sizeof *a);
+    flash::clear(a, 32);
+    add<<<1, 32>>>(a);
+    cudaMemcpy(&last, a + 31, sizeof last, cudaMemcpyDeviceToHost);
+    std::printf("%d\\n", last);
+}
+"""
 CHECK = """#define CHECK(call) do { if (call != cudaSuccess) return 1; } while (0)
 """
 EVERYTHING = """#include <cstdio>
@@ -412,6 +424,10 @@ class Runs(unittest.TestCase):
         done = self.simt("a.cu", a__cu=CALLED)
         self.assertEqual(done.returncode, 86, done.stderr)
         self.assertIn("the host at a.cu:1: it reads threadIdx, which", done.stderr)
+
+    def test_clear_is_of_device_memory(self):
+        done = self.simt("a.cu", "--strict", a__cu=CLEARED)
+        self.assertEqual((done.returncode, done.stdout), (0, "31\n"), done.stderr)
 
     def test_the_clock_of_a_kernel_and_of_the_host(self):
         done = self.simt("a.cu", a__cu=CLOCK)
