@@ -67,6 +67,7 @@ OPTIONS = (
     ("--workers", "N", "OS threads that run blocks (one per core)"),
     ("--kernel", "NAME", "watch this kernel alone"),
     ("--launches", "N", "watch the first N launches of each kernel; 0 all (3)"),
+    ("--sample", "N", "run N blocks of each launch, where a program is too large; 0 all (0)"),
     ("--keep-going", None, "tell every fault once; do not stop at the first"),
     ("--strict", None, "warnings are faults"),
     ("--timeout", "SECONDS", "without progress of a launch; 0 none (60)"),

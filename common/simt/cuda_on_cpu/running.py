@@ -27,6 +27,7 @@ def environment(options: argparse.Namespace, name: str, verdict: Path) -> dict[s
         "WORKERS": options.workers,
         "KERNEL": options.kernel,
         "LAUNCHES": options.launches,
+        "SAMPLE": options.sample,
         "KEEP_GOING": "1" if options.keep_going else "",
         "IGNORE": ",".join(options.ignore),
         "STRICT": "1" if options.strict else "",

@@ -40,6 +40,7 @@ def by_us(
         "schedule": schedule or "in-order",
         "launches": 0,
         "launches_watched": 0,
+        "launches_sampled": 0,
         "kernels": [],
         "faults": faults,
         "warnings": [],

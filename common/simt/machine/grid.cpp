@@ -109,6 +109,39 @@ uint64_t block_at(uint64_t turn, uint64_t count) {
     return (schedule.number + turn % count * step) % count;
 }
 
+/// The blocks of a launch that run: all, or as many as options() say. Half of a sample are the
+/// first ones, because neighbours race, and the others are spread over the rest, up to the last.
+class Sample {
+  public:
+    explicit Sample(uint64_t blocks)
+        : blocks_(blocks),
+          size_(options().sample == 0 ? blocks : std::min<uint64_t>(blocks, options().sample)) {}
+
+    uint64_t size() const { return size_; }
+    bool is_partial() const { return size_ < blocks_; }
+
+    uint64_t block(uint64_t number) const {
+        if (!is_partial() || number < side_by_side()) {
+            return number;
+        }
+        const uint64_t spread = size_ - side_by_side(), rest = blocks_ - side_by_side();
+        const uint64_t place = number - side_by_side() + 1;
+        return side_by_side() + place * (rest / spread) + place * (rest % spread) / spread - 1;
+    }
+
+    std::string text() const {
+        const uint64_t spread = size_ - side_by_side();
+        return std::to_string(size_) + " of its " + std::to_string(blocks_) + " blocks run, 0 to " +
+               std::to_string(side_by_side() - 1) +
+               (spread == 0 ? "" : ", and " + std::to_string(spread) + " more up to the last");
+    }
+
+  private:
+    uint64_t side_by_side() const { return (size_ + 1) / 2; }
+
+    uint64_t blocks_, size_;
+};
+
 /// Sets options().detect for this launch.
 class DetectorOn {
   public:
@@ -158,13 +191,13 @@ struct Outcome {
 
 /// Watched blocks run one after the other, so that the first fault is always the same, and because
 /// what one has done to global memory may race with what another one does.
-Outcome run_blocks(const Launch& launch, const Kernel& kernel) {
+Outcome run_blocks(const Launch& launch, const Kernel& kernel, const Sample& sample) {
     const Options& chosen = options();
     const bool observed = chosen.detect || chosen.count;
     if (observed) {
         observer_factory->begin_launch();
     }
-    const uint64_t blocks = volume(launch.grid);
+    const uint64_t blocks = sample.size();
     std::mutex mutex;
     uint64_t next = 0; // turn that nobody has taken
     // the earliest turn that went wrong: the one a run on one core would report
@@ -185,7 +218,8 @@ Outcome run_blocks(const Launch& launch, const Kernel& kernel) {
                 progress.tell(turn);
             }
             workforce().begin_block();
-            auto stopped = block.run(launch, kernel, element(launch.grid, block_at(turn, blocks)));
+            const uint64_t number = sample.block(block_at(turn, blocks));
+            auto stopped = block.run(launch, kernel, element(launch.grid, number));
             workforce().end_block();
             if (std::vector<Fault> passed = block.take_found(); !passed.empty()) {
                 const std::lock_guard lock(mutex);
@@ -288,7 +322,14 @@ void run(const Launch& launch) {
     }
 
     watchdog(); // it has a thread of its own, which must come before the workers take all memory
-    Outcome outcome = run_blocks(launch, kernel);
+    const Sample sample(volume(launch.grid));
+    if (sample.is_partial() && run_log().add_sample(kernel.name)) {
+        std::fprintf(stderr, "%s: %s\n", kernel.name.c_str(), sample.text().c_str());
+    }
+    Outcome outcome = run_blocks(launch, kernel, sample);
+    if (sample.is_partial()) {
+        forget_writes(); // what the others would have written
+    }
     run_log().add(std::move(outcome.found));
     if (outcome.fault) {
         const Fault last = completed(*std::move(outcome.fault));

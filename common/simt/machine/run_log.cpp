@@ -57,6 +57,11 @@ bool RunLog::begin_launch(const std::string& kernel) {
     return watched;
 }
 
+bool RunLog::add_sample(const std::string& kernel) {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::find(kernels_, kernel, &KernelRuns::name)->sampled++ == 0;
+}
+
 void RunLog::add(std::vector<std::pair<uint64_t, Fault>> found) {
     const std::lock_guard lock(mutex_);
     for (auto& [turn, one] : found) {
@@ -107,6 +112,7 @@ void RunLog::add_unsupported(const std::string& what) {
 
 uint64_t RunLog::launches() const { return sum(kernels_, &KernelRuns::launches); }
 uint64_t RunLog::watched() const { return sum(kernels_, &KernelRuns::watched); }
+uint64_t RunLog::sampled() const { return sum(kernels_, &KernelRuns::sampled); }
 
 void RunLog::clear() {
     const std::lock_guard lock(mutex_);

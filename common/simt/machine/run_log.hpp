@@ -23,6 +23,7 @@ struct KernelRuns {
     std::string name;
     uint64_t launches = 0;
     uint64_t watched = 0; // by the detector
+    uint64_t sampled = 0; // not all blocks ran
 };
 
 /// The signal in whose name a program ends that has had all of its Options::seconds.
@@ -32,6 +33,10 @@ class RunLog {
   public:
     /// A launch of `kernel` begins; true when the detector watches it, as options() say.
     bool begin_launch(const std::string& kernel);
+
+    /// Of the launch that has begun a sample of the blocks runs; true for the first one of
+    /// `kernel`.
+    bool add_sample(const std::string& kernel);
 
     /// What was found in a launch, each with the turn of its block, in the order in which it is to
     /// be told. What is new and not to be ignored is completed, kept, and printed on stderr.
@@ -54,6 +59,7 @@ class RunLog {
     const std::vector<KernelRuns>& kernels() const { return kernels_; }
     uint64_t launches() const;
     uint64_t watched() const;
+    uint64_t sampled() const;
     const std::vector<std::string>& unsupported() const { return unsupported_; }
     int interrupted_by() const { return interrupted_by_; } // a signal; 0: none
     void clear();

@@ -101,6 +101,7 @@ Options from_environment() {
         return static_cast<unsigned>(number_from(name, 0, most, static_cast<int>(otherwise)));
     };
     chosen.launches = unsigned_from("FLASH_SIMT_LAUNCHES", chosen.launches);
+    chosen.sample = unsigned_from("FLASH_SIMT_SAMPLE", chosen.sample);
     chosen.kernel = variable("FLASH_SIMT_KERNEL");
     chosen.timeout = unsigned_from("FLASH_SIMT_TIMEOUT", chosen.timeout);
     chosen.seconds = unsigned_from("FLASH_SIMT_SECONDS", chosen.seconds);

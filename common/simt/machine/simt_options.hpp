@@ -55,6 +55,7 @@ struct Options {
     std::vector<FileLine> ignore = {};
     unsigned launches = 0;   // of each kernel that the detector watches, the first ones; 0: all
     std::string kernel = {}; // the only one that the detector watches; empty: all
+    unsigned sample = 0;     // blocks of each launch that run; 0: all
     unsigned timeout = 60;   // seconds without progress after which a launch ends; 0: never
     unsigned seconds = 0;    // after which a watched program ends; 0: when it likes
 };
@@ -72,6 +73,7 @@ struct Options {
 ///   FLASH_SIMT_IGNORE      FILE:LINE,FILE:LINE...: faults there are not reported
 ///   FLASH_SIMT_LAUNCHES    how many launches of each kernel the detector watches; 0: all
 ///   FLASH_SIMT_KERNEL      the name of the only kernel that the detector watches
+///   FLASH_SIMT_SAMPLE      how many blocks of each launch run; 0: all
 ///   FLASH_SIMT_TIMEOUT     seconds without progress after which a launch ends; 0: never
 ///   FLASH_SIMT_SECONDS     after which a watched program ends; 0: when it likes
 /// Throws Error when a variable holds something else.

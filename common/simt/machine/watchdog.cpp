@@ -296,6 +296,9 @@ void Watchdog::say_where_threads_stand(int signal) {
         text += "\n  block " + to_string(dim3(worker.block->index())) + ":";
         text += hold_at_line(worker) ? standing(worker) : " busy in the emulator";
     }
+    if (signal == out_of_time && options().sample == 0) {
+        text += "\n--sample 64 runs so many blocks of each launch, and looks for faults in these";
+    }
     std::fprintf(stderr, "%s\n", text.c_str());
     finish_.load()(signal == out_of_time ? EXIT_FAILURE : 128 + signal);
 }

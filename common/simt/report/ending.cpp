@@ -116,6 +116,11 @@ std::string ending_line() {
                                          : std::to_string(options().launches) + " launches") +
                 " of each kernel; --launches 0 watches all";
     }
+    if (log.sampled() != 0) {
+        text += "\n" + std::to_string(log.sampled()) +
+                (log.sampled() == 1 ? " launch" : " launches") +
+                " ran a sample of the blocks: what the program computes is not its result";
+    }
     return text;
 }
 
@@ -150,6 +155,7 @@ std::string ending_json(int program_exit_code) {
                                      {"schedule", to_string(options().schedule)},
                                      {"launches", log.launches()},
                                      {"launches_watched", log.watched()},
+                                     {"launches_sampled", log.sampled()},
                                      {"kernels", kernels},
                                      {"faults", json_of(log.faults())},
                                      {"warnings", json_of(log.warnings())},

@@ -35,6 +35,25 @@ int main(int argc, char** argv) {
     return 7;
 }
 """
+SAMPLED = """#include <cstdio>
+__global__ void fill(float* x) { x[blockIdx.x * 32 + threadIdx.x] = 1; }
+__global__ void sum(const float* x, float* pairs) {
+    const int block = gridDim.x - 1 - blockIdx.x; // the other end: fill has not been there
+    atomicAdd(&pairs[blockIdx.x / 2], x[block * 32 + threadIdx.x]);
+    if (RACE && threadIdx.x == 0) pairs[(gridDim.x + blockIdx.x) / 2] = blockIdx.x;
+}
+int main() {
+    const int blocks = 100000;
+    float *x, *pairs, last;
+    cudaMalloc(&x, blocks * 32 * sizeof *x);
+    cudaMalloc(&pairs, blocks * sizeof *pairs);
+    cudaMemset(pairs, 0, blocks * sizeof *pairs);
+    fill<<<blocks, 32>>>(x);
+    sum<<<blocks, 32>>>(x, pairs);
+    cudaMemcpy(&last, pairs + (blocks - 1) / 2, sizeof last, cudaMemcpyDeviceToHost);
+    std::printf("%g\\n", last);
+}
+"""
 CLEARED = """#include <cstdio>
 #include "common/cuda/cuda.hpp"
 __global__ void add(int* a) { a[threadIdx.x] += threadIdx.x; }
@@ -425,6 +444,21 @@ class Runs(unittest.TestCase):
         self.assertEqual(done.returncode, 86, done.stderr)
         self.assertIn("the host at a.cu:1: it reads threadIdx, which", done.stderr)
 
+    def test_a_sample_of_the_blocks(self):
+        words = ["a.cu", "--sample", "16", "--json", "said.json"]
+        done = self.simt(*words, "-DRACE=0", a__cu=SAMPLED)
+        self.assertEqual((done.returncode, done.stdout), (0, "32\n"), done.stderr)
+        for said in (
+            "fill: 16 of its 100000 blocks run, 0 to 7, and 8 more up to the last",
+            "2 launches ran a sample of the blocks: what the program computes is not its result",
+        ):
+            self.assertIn(said, done.stderr)
+        verdict = json.loads((self.here / "said.json").read_text())
+        self.assertEqual((verdict["launches"], verdict["launches_sampled"]), (2, 2))
+        done = self.simt(*words, "-DRACE=1", a__cu=SAMPLED)
+        self.assertEqual(done.returncode, 86, done.stderr)
+        self.assertIn("nothing orders threads of different blocks", done.stderr)
+
     def test_clear_is_of_device_memory(self):
         done = self.simt("a.cu", "--strict", a__cu=CLEARED)
         self.assertEqual((done.returncode, done.stdout), (0, "31\n"), done.stderr)
@@ -548,6 +582,7 @@ class Runs(unittest.TestCase):
         done = self.simt("a.cu", "--seconds", "1", "--json", "-")
         self.assertEqual((done.returncode, json.loads(done.stdout)["verdict"]), (87, "timeout"))
         self.assertIn("out of time: the program was given 1 second (--seconds)", done.stderr)
+        self.assertIn("--sample 64 runs so many blocks of each launch", done.stderr)
         done = self.simt("b.cu", "--memory", "1", b__cu=HUNGRY)
         self.assertEqual((done.returncode, done.stdout), (89, "out of memory\n"), done.stderr)
         said = (
