@@ -274,7 +274,8 @@ extern "C" int rung_attention_window([[maybe_unused]] int bf16, const int64_t* s
                                      [[maybe_unused]] void* workspace, int device, void* stream,
                                      char* message, size_t message_size) {
     const auto work = [&] {
-        const flash::Problem p = valid_problem(sizes, scale, causal, window, tensors[3] != nullptr);
+        [[maybe_unused]] const flash::Problem p =
+            valid_problem(sizes, scale, causal, window, tensors[3] != nullptr);
         work_on(device, stream);
 #if defined(RUNG_FP32) || defined(RUNG_BACKWARD)
         knows_no_window();
