@@ -165,6 +165,22 @@ def mean_tflops(record: str | Record, *programs: str) -> list[str]:
     return grid("TFLOP/s", names, groups_of(found) | {(): "all"}, cell, 1)
 
 
+def mean_step(record: str | Record, before: str, after: str, *libraries: str) -> list[str]:
+    """mean_tflops of a rung, the one before it and libraries, with two more columns: how many times
+    as fast, over all problems, the rung is as the one before, and each as the best library."""
+    names = (before, after, *libraries)
+
+    def times(name: str, other: str) -> float:
+        return geometric_mean(ratios(record, name, other))
+
+    best = min(libraries, key=lambda name: times(after, name))
+    more = [" x the rung before | x the best library |", "---:|---:|"]
+    for name in names:
+        gain = f"{times(after, before):.2f}" if name == after else ""
+        more.append(f" {gain} | {times(name, best):.2f} |")
+    return [line + end for line, end in zip(mean_tflops(record, *names), more, strict=True)]
+
+
 def times_as_fast(record: str | Record, library: str) -> list[str]:
     """How many times as fast as a library each rung is: geometric means by head dim and mask."""
     found = [row for row in needed_rows(record) if not is_library(row)]
