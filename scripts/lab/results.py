@@ -44,19 +44,6 @@ from lab.records import Record
 # ---------------- the ladder, and one problem
 
 
-def rungs_of_the_ladder(record: str | Record) -> list[str]:
-    """docs/README's: every rung, and how fast it is on the record's first problem. A forward rung
-    of storeys 0 to 3 without a row has a dash: it has not been timed yet."""
-    found = rows(record, kinds=("rung",), **first_problem(record))
-    speed = {row["program"]: three_digits(row["tflops"]) for row in found}
-    lines = []
-    for rung in ladder.finished():
-        links = [f"[{rung.number}]({rung.program}.md)", f"[{rung.name}](../steps/{rung.program})"]
-        untimed = "-" if rung.number < "4" else ""  # others have problems of their own
-        lines.append([*links, rung.idea, speed.get(rung.name, untimed)])
-    return table(["chapter", "kernel", "the idea", "TFLOP/s"], lines, 3)
-
-
 def climb(record: str | Record, *rungs: str) -> list[str]:
     """Some rungs, and libraries of either type, on the record's first problem."""
     found = of_rungs(needed_rows(record, **first_problem(record)), *rungs)
