@@ -14,6 +14,8 @@
 // roles.
 #include "steps/45_backward_wgmma/backward_wgmma.hpp"
 
+#include <algorithm>
+
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/derived/around_backward.hpp"
 #include "common/cuda/derived/ring.hpp"
@@ -24,6 +26,7 @@
 #include "common/cuda/ptx/mbarrier.hpp"
 #include "common/cuda/ptx/mma.hpp"
 #include "common/cuda/ptx/reduction.hpp"
+#include "common/cuda/ptx/stmatrix.hpp"
 #include "common/cuda/ptx/tma.hpp"
 #include "common/cuda/ptx/unpack.hpp"
 #include "common/cuda/ptx/warpgroup.hpp"
@@ -44,7 +47,7 @@ template <int d_> struct Tiles {
     static constexpr int Br = d == 64 ? 128 : 64; // as many as the registers of S and dP allow
     using KV = flash::SwizzledTile<d, 64>;        // of one consumer
     using Q = flash::SwizzledTile<d, Br>;         // and dO
-    using dS = flash::SwizzledTile<Br, Bc>;       // transposed: a row is a key
+    using dS = flash::SwizzledTile<Bc, Br>;       // a row is a query
     // of a thread, which begins with 168
     static constexpr int consumer_registers = 240, producer_registers = 24;
     static_assert(warpgroup * (consumers * consumer_registers + producer_registers) <=
@@ -150,12 +153,12 @@ template <class Tiles> struct Operands {
     uint64_t dS, K;        // for the consumer's square of dQ: 64 queries of dS, or 64 columns of K
 
     __device__ Operands(Shared<Tiles>& smem, const Place<Tiles>& place) {
-        constexpr int Q_panel = 128 * Tiles::Br, K_panel = 128 * 64, dS_panel = 128 * Tiles::Bc;
+        constexpr int Q_panel = 128 * Tiles::Br, K_panel = 128 * 64;
         K_own = flash::wgmma_descriptor(smem.K[place.role].data, 0, 1024);
         V_own = flash::wgmma_descriptor(smem.V[place.role].data, 0, 1024);
         Q = flash::wgmma_descriptor(smem.ring.tile[0].Q.data, Q_panel, 1024);
         dO = flash::wgmma_descriptor(smem.ring.tile[0].dO.data, Q_panel, 1024);
-        dS = flash::wgmma_descriptor(smem.dS[0].data + place.dQ_row / 64 * dS_panel, 0, 1024);
+        dS = flash::wgmma_descriptor(smem.dS[0].data + 128 * place.dQ_row, 0, 1024);
         K = flash::wgmma_descriptor(smem.K[0].data + place.dQ_column / 64 * K_panel, 0, 1024);
     }
     __device__ uint64_t dS_of(int step) const {
@@ -163,18 +166,36 @@ template <class Tiles> struct Operands {
     }
 };
 
+/// LSE of the lane's two queries in each C fragment.
+template <int n8> __device__ void read_LSE(float (&LSE_reg)[n8][2], const flash::TwoRows* rows) {
+#pragma unroll
+    for (int n = 0; n < n8; ++n) {
+        LSE_reg[n][0] = rows[4 * n].LSE_log2[0];
+        LSE_reg[n][1] = rows[4 * n].LSE_log2[1];
+    }
+}
+
+/// Their delta.
+template <int n8>
+__device__ void read_delta(float (&delta_reg)[n8][2], const flash::TwoRows* rows) {
+#pragma unroll
+    for (int n = 0; n < n8; ++n) {
+        delta_reg[n][0] = rows[4 * n].delta[0];
+        delta_reg[n][1] = rows[4 * n].delta[1];
+    }
+}
+
 /// P = exp(scale S - LSE), in the place of S^T: the lane's first key is `row` of the tile, whose
 /// rows from `keys` on are padding. Row r is seen by the queries from r - on_diagonal on. Queries
 /// of padding have Q = dO = 0: they add P times 0 to dV, and dS = P (0 - 0) = 0 times 0 to dK.
 template <class Tiles>
-__device__ void weights(float (&S_reg)[Tiles::Br / 8][4], const flash::TwoRows* rows, float scale,
-                        int row, int t, int keys, int on_diagonal) {
+__device__ void weights(float (&S_reg)[Tiles::Br / 8][4], const float (&LSE_reg)[Tiles::Br / 8][2],
+                        float scale, int row, int t, int keys, int on_diagonal) {
     constexpr int n8 = Tiles::Br / 8;
 #pragma unroll
     for (int n = 0; n < n8; ++n) {
         for (int e = 0; e < 4; ++e) {
-            const float LSE_log2 = rows[4 * n].LSE_log2[e % 2];
-            const float x = fmaf(S_reg[n][e], scale * flash::log2_e, -LSE_log2);
+            const float x = fmaf(S_reg[n][e], scale * flash::log2_e, -LSE_reg[n][e % 2]);
             S_reg[n][e] = flash::fast_exp2(-fabsf(x));
         }
     }
@@ -195,28 +216,42 @@ __device__ void weights(float (&S_reg)[Tiles::Br / 8][4], const flash::TwoRows* 
 /// row g + 8 r of two C fragments.
 template <class T, int n8>
 __device__ void gradient_of_scores(float (&dP_reg)[n8][4], const uint32_t (&P_reg)[n8 / 2][4],
-                                   const flash::TwoRows* rows) {
+                                   const float (&delta_reg)[n8][2]) {
 #pragma unroll
     for (int n = 0; n < n8; ++n) {
         const int k = n / 2, right = n % 2 * 2; // of A fragment k the left or the right half
         for (int r = 0; r < 2; ++r) {
             const float2 P = flash::unpack<T>(P_reg[k][right + r]);
-            dP_reg[n][2 * r] = P.x * (dP_reg[n][2 * r] - rows[4 * n].delta[0]);
-            dP_reg[n][2 * r + 1] = P.y * (dP_reg[n][2 * r + 1] - rows[4 * n].delta[1]);
+            dP_reg[n][2 * r] = P.x * (dP_reg[n][2 * r] - delta_reg[n][0]);
+            dP_reg[n][2 * r + 1] = P.y * (dP_reg[n][2 * r + 1] - delta_reg[n][1]);
         }
     }
 }
 
-/// Starts 64 x 64 of dQ = dS K. dS lies transposed: its rows, which are keys, are read across, as
-/// K's are. 16 rows are 2048 bytes, and a consumer's 64 keys of K a tile.
+/// Writes the warp's 16 keys of dS, transposed on the way: lanes name the rows of four 8 x 8 tiles,
+/// two of 8 keys side by side, and below them, 8 queries further on, two more.
+template <class Tiles>
+__device__ void store_dS(char* dS_smem, const Place<Tiles>& place,
+                         const uint32_t (&dS_reg)[Tiles::Br / 16][4]) {
+    const int lane = threadIdx.x % 32;
+    const int key = 64 * place.role + place.warp_row;
+    char* const own = dS_smem + Tiles::dS::offset(lane / 16 * 8 + lane % 8, key / 8 + lane / 8 % 2);
+#pragma unroll
+    for (int k = 0; k < Tiles::Br / 16; ++k) { // 16 queries are 2048 bytes
+        flash::stmatrix_x4_trans(own + 2048 * k, dS_reg[k]);
+    }
+}
+
+/// Starts 64 x 64 of dQ = dS K. A k16 step is 16 keys: 32 bytes of each row of dS, whose next 64
+/// keys are a panel further on, and 16 rows of K, which are read across. K is a tile per consumer.
 template <class T, class Tiles>
 __device__ void start_dQ(float (&dQ_reg)[8][4], uint64_t dS, uint64_t K) {
     flash::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < Tiles::Bc / 16; ++k) {
-        const int owner = k / 4;
-        flash::wgmma_m64k16<T, 64, true, true>(
-            dQ_reg, flash::advance(dS, 2048 * k),
+        const int owner = k / 4; // of the 16 keys
+        flash::wgmma_m64k16<T, 64, true>(
+            dQ_reg, flash::advance(dS, owner * 128 * Tiles::Br + k % 4 * 32),
             flash::advance(K, owner * Tiles::KV::bytes + k % 4 * 2048), k > 0);
     }
     flash::wgmma_commit();
@@ -255,24 +290,27 @@ __device__ void compute(const Task& task, const Steps& steps, Shared<Tiles>& sme
             const flash::TwoRows* rows = smem.ring.tile[at.stage].rows + place.t;
             // C fragments of S^T and dP^T: 16 keys x 8 queries each
             float S_reg[Br / 8][4], dP_reg[Br / 8][4];
+            float LSE_reg[Br / 8][2], delta_reg[Br / 8][2]; // of the lane's two queries in each
             smem.ring.wait(at); // the tiles of Q and dO have landed, and their rows
+            read_LSE(LSE_reg, rows);
             flash::start_ABt<T, d>(S_reg, operands.K_own, Q);
             flash::start_ABt<T, d>(dP_reg, operands.V_own, dO);
             flash::wgmma_wait<1>(S_reg); // dP goes on
             const int on_diagonal =
                 task.causal ? i0 + (task.N_kv - task.N_q) - steps.j0 : Tiles::Bc;
-            weights<Tiles>(S_reg, rows, task.scale, row, place.t, keys, on_diagonal);
+            weights<Tiles>(S_reg, LSE_reg, task.scale, row, place.t, keys, on_diagonal);
             uint32_t P_reg[Br / 16][4]; // A fragments: 16 keys x 16 queries each
             flash::pack_A<T>(P_reg, S_reg);
             // for dS: until dV's wait nobody may read the product's own registers
             uint32_t P_kept[Br / 16][4];
             flash::copy_A(P_kept, P_reg);
+            read_delta(delta_reg, rows);
             flash::start_AB<T>(dV_reg, P_reg, dO); // dV += P^T dO
             flash::wgmma_wait<1>(dP_reg);          // dV goes on
-            gradient_of_scores<T>(dP_reg, P_kept, rows);
+            gradient_of_scores<T>(dP_reg, P_kept, delta_reg);
             uint32_t dS_reg[Br / 16][4];
             flash::pack_A<T>(dS_reg, dP_reg);
-            flash::store_C<T, typename Tiles::dS>(smem.dS[step % 2].data, row, dP_reg);
+            store_dS(smem.dS[step % 2].data, place, dS_reg);
             flash::fence_proxy_async(); // wgmma sees what this thread has written,
             // and both halves of dS are there. The other tile of dS may now be written: who comes
             // here has waited for the dQ that read it.
@@ -286,10 +324,8 @@ __device__ void compute(const Task& task, const Steps& steps, Shared<Tiles>& sme
             for (int n = 0; n < 8; ++n) {
                 flash::add_to_sum(dQ + 128 * n, dQ_reg[n]);
             }
-            // this thread has read LSE and delta,
-            flash::mbarrier_arrive(&smem.ring.empty[at.stage]);
             flash::wgmma_wait<0>(dK_reg);
-            smem.ring.release(at); // and this warp's products no longer read Q and dO
+            smem.ring.release(at); // this warp has read LSE and delta, and its products Q and dO
         }
     }
     flash::named_barrier_sync(through, both); // no warp's product still reads K or V
@@ -303,8 +339,7 @@ __global__ __launch_bounds__(Tiles::threads, 1) void gradients(const __grid_cons
     auto& smem = *flash::dynamic_shared<Shared<Tiles>>();
     if (threadIdx.x == 0) {
         flash::mbarrier_init(&smem.KV_full, 1);
-        // one arrival per thread, and one per warp
-        smem.ring.init(Tiles::consumers * (warpgroup + 4));
+        smem.ring.init(4 * Tiles::consumers); // one arrival per warp
         flash::fence_mbarrier_init();
     }
     __syncthreads(); // the barriers are there for all
@@ -347,13 +382,16 @@ Task task_of(const flash::Problem& p, const T* Q, const T* K, const T* V, const 
             .causal = p.causal};
 }
 
-/// The order of the tiles of K. Where blocks are few, the tiles that a mask makes long come first;
-/// else one head comes after the other. `places`: how many blocks the GPU holds at once.
+/// The order of the tiles of K. A mask makes tiles unequally long. So the longest of eight heads
+/// come first, or of all heads where there are few blocks: none may begin when the others are about
+/// to end. Without a mask one head comes after the other. `places` is how many blocks the GPU holds
+/// at once.
 flash::TileOrder order_of(const flash::Problem& p, int Bc, int places) {
     const int kv_heads = flash::as_int(p.batch * p.kv_heads, "batch x kv-heads"),
               Tc = static_cast<int>(flash::ceil_div(p.kv_len, Bc));
     const int blocks = flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K");
-    return {kv_heads, p.causal && blocks < 4 * places ? kv_heads : 1, Tc};
+    const int together = blocks < 4 * places ? kv_heads : std::min(8, kv_heads);
+    return {kv_heads, p.causal ? together : 1, Tc};
 }
 
 template <class T, class Tiles>

@@ -41,8 +41,7 @@ struct Task : flash::backward::Task {
     int long_tiles;  // of a head: its first ones, which are drawn after the others
 };
 
-template <class Tiles> struct Shared : flash::backward::Shared<Tiles> {
-    Outbox<Tiles> dQ;
+template <class Tiles> struct Shared : LateShared<Tiles> {
     unsigned number; // of the block's tile of K
 };
 
@@ -66,7 +65,8 @@ __device__ void add_dQ(const Task& task, const Steps& steps, Outbox<Tiles>& out)
             j >= task.long_tiles ? last - j : max(0, last + 1 - task.long_tiles) + j;
         for (int head = steps.head; head < steps.head + steps.group; ++head, ++step) {
             const int64_t row = int64_t{head} * task.padded + i0;
-            flash::mbarrier_wait(&out.full, step % 2);          // all warps have stored it
+            flash::mbarrier_wait(&out.full, step % 2);          // four warps have stored it,
+            flash::fence_proxy_async();                         // and TMA sees it
             flash::semaphore_wait(&task.turns[row / 64], turn); // as many blocks have added
             if (turn == 0) {                                    // the first one begins the sum
                 flash::bulk_store(task.dQ_sum + row * Tiles::d, out.tile, sizeof(out.tile));
@@ -83,80 +83,6 @@ __device__ void add_dQ(const Task& task, const Steps& steps, Outbox<Tiles>& out)
     }
 }
 
-/// A consumer's part: dK and dV of 64 keys, and half of each tile of dQ.
-template <class T, class Tiles>
-__device__ void compute(const Task& task, const Steps& steps, Shared<Tiles>& smem) {
-    constexpr int d = Tiles::d, Br = Tiles::Br, both = Tiles::consumers * warpgroup;
-    constexpr int through = 5, stored = 6; // named barriers, behind those of dS_written
-    const Place<Tiles> place;
-    const Operands<Tiles> operands(smem, place);
-    const int row = 64 * place.role + place.row, keys = min(Tiles::Bc, task.N_kv - steps.j0);
-
-    for (int x = threadIdx.x; x < Tiles::dS::bytes / 16; x += both) {
-        // dS of the step before the first
-        reinterpret_cast<uint4*>(smem.dS[0].data)[x] = make_uint4(0, 0, 0, 0);
-    }
-    flash::fence_proxy_async(); // wgmma sees what this thread has written
-    flash::named_barrier_arrive(dS_written(place.role, 0), both);
-
-    float dK_reg[d / 8][4] = {}, dV_reg[d / 8][4] = {}; // C fragments: 16 keys x 8 columns each
-    flash::mbarrier_wait(&smem.KV_full, 0);             // K and V have landed
-    flash::RingPlace<Tiles::stages> at;
-    int step = 1;
-    for (int tile = 0, i0 = steps.i0; tile < steps.tiles; ++tile, i0 += steps.stride) {
-        for (int head = steps.head; head < steps.head + steps.group; ++head, ++step, at.next()) {
-            const int stage = at.stage * sizeof(Stage<Tiles>);
-            const uint64_t Q = flash::advance(operands.Q, stage),
-                           dO = flash::advance(operands.dO, stage);
-            const flash::TwoRows* rows = smem.ring.tile[at.stage].rows + place.t;
-            // C fragments of S^T and dP^T: 16 keys x 8 queries each
-            float S_reg[Br / 8][4], dP_reg[Br / 8][4];
-            float dQ_reg[8][4]; // C fragments, 16 queries x 8 columns each, of the step before
-            smem.ring.wait(at); // the tiles of Q and dO have landed, and their rows
-            // the other half of the last step's dS is there
-            flash::named_barrier_sync(dS_written(1 - place.role, step - 1), both);
-            start_dQ<T, Tiles>(dQ_reg, operands.dS_of(step - 1), operands.K);
-            flash::start_ABt<T, d>(S_reg, operands.K_own, Q);
-            flash::wgmma_wait<1>(dQ_reg); // S goes on
-            if (step > 1) {
-                hand_over(smem.dQ, place, dQ_reg, step - 2);
-            }
-            flash::wgmma_wait<0>(S_reg);
-            flash::start_ABt<T, d>(dP_reg, operands.V_own, dO);
-            const int on_diagonal =
-                task.causal ? i0 + (task.N_kv - task.N_q) - steps.j0 : Tiles::Bc;
-            weights<Tiles>(S_reg, rows, task.scale, row, place.t, keys, on_diagonal);
-            uint32_t P_reg[Br / 16][4]; // A fragments: 16 keys x 16 queries each
-            flash::pack_A<T>(P_reg, S_reg);
-            // for dS: until dV's wait nobody may read the product's own registers
-            uint32_t P_kept[Br / 16][4];
-            flash::copy_A(P_kept, P_reg);
-            flash::start_AB<T>(dV_reg, P_reg, dO); // dV += P^T dO
-            flash::wgmma_wait<1>(dP_reg);          // dV goes on
-            gradient_of_scores<T>(dP_reg, P_kept, rows);
-            uint32_t dS_reg[Br / 16][4];
-            flash::pack_A<T>(dS_reg, dP_reg);
-            flash::store_C<T, typename Tiles::dS>(smem.dS[step % 2].data, row, dP_reg);
-            // wgmma sees what this thread has written; of the others it asks a step later
-            flash::fence_proxy_async();
-            flash::named_barrier_arrive(dS_written(place.role, step), both);
-            flash::start_AB<T>(dK_reg, dS_reg, Q); // dK += dS^T Q
-            // this thread has read LSE and delta,
-            flash::mbarrier_arrive(&smem.ring.empty[at.stage]);
-            flash::wgmma_wait<0>(dK_reg);
-            smem.ring.release(at); // and this warp's products no longer read Q and dO
-        }
-    }
-    float dQ_reg[8][4];
-    // the other half of the last dS is there
-    flash::named_barrier_sync(dS_written(1 - place.role, step - 1), both);
-    start_dQ<T, Tiles>(dQ_reg, operands.dS_of(step - 1), operands.K);
-    flash::wgmma_wait<0>(dQ_reg);
-    hand_over(smem.dQ, place, dQ_reg, step - 2);
-    flash::named_barrier_sync(through, both); // no warp's product still reads K or V
-    store_gradients<T>(task, steps, smem, place, dK_reg, dV_reg, stored);
-}
-
 /// dK = scale dS^T Q, dV = P^T dO, dQ_sum += dS K: one block per tile of K and V, along the group's
 /// tiles of Q.
 template <class T, class Tiles>
@@ -165,8 +91,7 @@ __global__ __launch_bounds__(Tiles::threads, 1) void gradients(const __grid_cons
     if (threadIdx.x == 0) {
         smem.number = atomicAdd(task.drawn, 1);
         flash::mbarrier_init(&smem.KV_full, 1);
-        // one arrival per thread, and one per warp
-        smem.ring.init(Tiles::consumers * (warpgroup + 4));
+        smem.ring.init(4 * Tiles::consumers); // one arrival per warp
         smem.dQ.init();
         flash::fence_mbarrier_init();
     }
@@ -186,7 +111,7 @@ __global__ __launch_bounds__(Tiles::threads, 1) void gradients(const __grid_cons
         }
     } else {
         flash::take_registers<Tiles::consumer_registers>();
-        compute<T>(task, steps, smem);
+        compute<T, Tiles>(task, steps, smem);
     }
 }
 
@@ -220,8 +145,7 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     const Task task{task_of<T, Tiles>(p, Q, K, V, dO, dK, dV, parts, order), counts, counts + 1,
                     long_tiles};
     flash::launch(gradients<T, Tiles>, order.blocks(), Tiles::threads, sizeof(Shared<Tiles>), task);
-    flash::start_after_backward<flash::SumOrder::elements>(
-        p, static_cast<const float*>(parts.dQ_sum), dQ);
+    start_after<T, Tiles>(p, parts.dQ_sum, dQ);
 }
 
 } // namespace

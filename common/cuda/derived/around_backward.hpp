@@ -69,7 +69,7 @@ __global__ void before_backward(const T* O, const float* LSE, const T* dO, TwoRo
 
 /// dQ, rounded and in rows: 32 rows per block. A thread makes 8 columns at a time of row i and of
 /// row i + 8.
-template <class T, SumOrder order>
+template <class T>
 __global__ void after_backward(const float* dQ_sum, T* dQ, int N_q, int padded, int d,
                                float scale) {
     const int64_t head = blockIdx.x / (padded / 32);
@@ -79,7 +79,7 @@ __global__ void after_backward(const float* dQ_sum, T* dQ, int N_q, int padded, 
     }
     for (int x = threadIdx.x % 64 / 8 * 8; x < d; x += 64) {
         float rows[2][8];
-        rows_of_sum<order>(rows, dQ_sum + (head * padded + i / 16 * 16) * d + 16 * x, i % 8);
+        rows_of_sum(rows, dQ_sum + (head * padded + i / 16 * 16) * d + 16 * x, i % 8);
         for (int r = 0; r < 2 && i + 8 * r < N_q; ++r) {
             *reinterpret_cast<uint4*>(dQ + (head * N_q + i + 8 * r) * d + x) =
                 pack_8<T>(rows[r], scale);
@@ -104,11 +104,9 @@ void start_before_backward(const Problem& p, const T* O, const float* LSE, const
 }
 
 /// Starts after_backward in the same way.
-template <SumOrder order = SumOrder::added, class T>
-void start_after_backward(const Problem& p, const float* dQ_sum, T* dQ) {
-    launch(after_backward<T, order>, blocks_of_32_rows(p), 128, 0, dQ_sum, dQ,
-           static_cast<int>(p.q_len), as_int(padded_rows(p), "q-len"), static_cast<int>(p.head_dim),
-           p.scale);
+template <class T> void start_after_backward(const Problem& p, const float* dQ_sum, T* dQ) {
+    launch(after_backward<T>, blocks_of_32_rows(p), 128, 0, dQ_sum, dQ, static_cast<int>(p.q_len),
+           as_int(padded_rows(p), "q-len"), static_cast<int>(p.head_dim), p.scale);
 }
 
 } // namespace flash

@@ -2,6 +2,8 @@
 // along the queries, the producer, and what consumers make of S and dP.
 #pragma once
 
+#include <algorithm>
+
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/derived/around_backward.hpp"
 #include "common/cuda/derived/ring.hpp"
@@ -11,6 +13,7 @@
 #include "common/cuda/ptx/exp2.hpp"
 #include "common/cuda/ptx/mbarrier.hpp"
 #include "common/cuda/ptx/mma.hpp"
+#include "common/cuda/ptx/stmatrix.hpp"
 #include "common/cuda/ptx/tma.hpp"
 #include "common/cuda/ptx/unpack.hpp"
 #include "common/cuda/ptx/warpgroup.hpp"
@@ -30,7 +33,7 @@ template <int d_> struct Tiles {
     static constexpr int Br = d == 64 ? 128 : 64; // as many as the registers of S and dP allow
     using KV = SwizzledTile<d, 64>;               // of one consumer
     using Q = SwizzledTile<d, Br>;                // and dO
-    using dS = SwizzledTile<Br, Bc>;              // transposed: a row is a key
+    using dS = SwizzledTile<Bc, Br>;              // a row is a query
     // of a thread, which begins with 168
     static constexpr int consumer_registers = 240, producer_registers = 24;
     static_assert(warpgroup * (consumers * consumer_registers + producer_registers) <=
@@ -136,29 +139,46 @@ template <class Tiles> struct Operands {
     uint64_t dS, K;        // for the consumer's square of dQ: 64 queries of dS, or 64 columns of K
 
     __device__ Operands(Shared<Tiles>& smem, const Place<Tiles>& place) {
-        constexpr int Q_panel = 128 * Tiles::Br, K_panel = 128 * 64, dS_panel = 128 * Tiles::Bc;
+        constexpr int Q_panel = 128 * Tiles::Br, K_panel = 128 * 64;
         K_own = wgmma_descriptor(smem.K[place.role].data, 0, 1024);
         V_own = wgmma_descriptor(smem.V[place.role].data, 0, 1024);
         Q = wgmma_descriptor(smem.ring.tile[0].Q.data, Q_panel, 1024);
         dO = wgmma_descriptor(smem.ring.tile[0].dO.data, Q_panel, 1024);
-        dS = wgmma_descriptor(smem.dS[0].data + place.dQ_row / 64 * dS_panel, 0, 1024);
+        dS = wgmma_descriptor(smem.dS[0].data + 128 * place.dQ_row, 0, 1024);
         K = wgmma_descriptor(smem.K[0].data + place.dQ_column / 64 * K_panel, 0, 1024);
     }
     __device__ uint64_t dS_of(int step) const { return advance(dS, step % 2 * Tiles::dS::bytes); }
 };
 
+/// LSE of the lane's two queries in each C fragment.
+template <int n8> __device__ void read_LSE(float (&LSE_reg)[n8][2], const TwoRows* rows) {
+#pragma unroll
+    for (int n = 0; n < n8; ++n) {
+        LSE_reg[n][0] = rows[4 * n].LSE_log2[0];
+        LSE_reg[n][1] = rows[4 * n].LSE_log2[1];
+    }
+}
+
+/// Their delta.
+template <int n8> __device__ void read_delta(float (&delta_reg)[n8][2], const TwoRows* rows) {
+#pragma unroll
+    for (int n = 0; n < n8; ++n) {
+        delta_reg[n][0] = rows[4 * n].delta[0];
+        delta_reg[n][1] = rows[4 * n].delta[1];
+    }
+}
+
 /// P = exp(scale S - LSE), in the place of S^T: the lane's first key is `row` of the tile, whose
 /// rows from `keys` on are padding. Row r is seen by the queries from r - on_diagonal on. Queries
 /// of padding have Q = dO = 0: they add P times 0 to dV, and dS = P (0 - 0) = 0 times 0 to dK.
 template <class Tiles>
-__device__ void weights(float (&S_reg)[Tiles::Br / 8][4], const TwoRows* rows, float scale, int row,
-                        int t, int keys, int on_diagonal) {
+__device__ void weights(float (&S_reg)[Tiles::Br / 8][4], const float (&LSE_reg)[Tiles::Br / 8][2],
+                        float scale, int row, int t, int keys, int on_diagonal) {
     constexpr int n8 = Tiles::Br / 8;
 #pragma unroll
     for (int n = 0; n < n8; ++n) {
         for (int e = 0; e < 4; ++e) {
-            const float LSE_log2 = rows[4 * n].LSE_log2[e % 2];
-            const float x = fmaf(S_reg[n][e], scale * log2_e, -LSE_log2);
+            const float x = fmaf(S_reg[n][e], scale * log2_e, -LSE_reg[n][e % 2]);
             S_reg[n][e] = fast_exp2(-fabsf(x));
         }
     }
@@ -179,28 +199,42 @@ __device__ void weights(float (&S_reg)[Tiles::Br / 8][4], const TwoRows* rows, f
 /// row g + 8 r of two C fragments.
 template <class T, int n8>
 __device__ void gradient_of_scores(float (&dP_reg)[n8][4], const uint32_t (&P_reg)[n8 / 2][4],
-                                   const TwoRows* rows) {
+                                   const float (&delta_reg)[n8][2]) {
 #pragma unroll
     for (int n = 0; n < n8; ++n) {
         const int k = n / 2, right = n % 2 * 2; // of A fragment k the left or the right half
         for (int r = 0; r < 2; ++r) {
             const float2 P = unpack<T>(P_reg[k][right + r]);
-            dP_reg[n][2 * r] = P.x * (dP_reg[n][2 * r] - rows[4 * n].delta[0]);
-            dP_reg[n][2 * r + 1] = P.y * (dP_reg[n][2 * r + 1] - rows[4 * n].delta[1]);
+            dP_reg[n][2 * r] = P.x * (dP_reg[n][2 * r] - delta_reg[n][0]);
+            dP_reg[n][2 * r + 1] = P.y * (dP_reg[n][2 * r + 1] - delta_reg[n][1]);
         }
     }
 }
 
-/// Starts 64 x 64 of dQ = dS K. dS lies transposed: its rows, which are keys, are read across, as
-/// K's are. 16 rows are 2048 bytes, and a consumer's 64 keys of K a tile.
+/// Writes the warp's 16 keys of dS, transposed on the way: lanes name the rows of four 8 x 8 tiles,
+/// two of 8 keys side by side, and below them, 8 queries further on, two more.
+template <class Tiles>
+__device__ void store_dS(char* dS_smem, const Place<Tiles>& place,
+                         const uint32_t (&dS_reg)[Tiles::Br / 16][4]) {
+    const int lane = threadIdx.x % 32;
+    const int key = 64 * place.role + place.warp_row;
+    char* const own = dS_smem + Tiles::dS::offset(lane / 16 * 8 + lane % 8, key / 8 + lane / 8 % 2);
+#pragma unroll
+    for (int k = 0; k < Tiles::Br / 16; ++k) { // 16 queries are 2048 bytes
+        stmatrix_x4_trans(own + 2048 * k, dS_reg[k]);
+    }
+}
+
+/// Starts 64 x 64 of dQ = dS K. A k16 step is 16 keys: 32 bytes of each row of dS, whose next 64
+/// keys are a panel further on, and 16 rows of K, which are read across. K is a tile per consumer.
 template <class T, class Tiles>
 __device__ void start_dQ(float (&dQ_reg)[8][4], uint64_t dS, uint64_t K) {
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < Tiles::Bc / 16; ++k) {
-        const int owner = k / 4;
-        wgmma_m64k16<T, 64, true, true>(dQ_reg, advance(dS, 2048 * k),
-                                        advance(K, owner * Tiles::KV::bytes + k % 4 * 2048), k > 0);
+        const int owner = k / 4; // of the 16 keys
+        wgmma_m64k16<T, 64, true>(dQ_reg, advance(dS, owner * 128 * Tiles::Br + k % 4 * 32),
+                                  advance(K, owner * Tiles::KV::bytes + k % 4 * 2048), k > 0);
     }
     wgmma_commit();
 }
@@ -243,14 +277,16 @@ Task task_of(const Problem& p, const T* Q, const T* K, const T* V, const T* dO, 
             .causal = p.causal};
 }
 
-/// The order of the tiles of K. Where there are few blocks, the tiles that a mask makes long come
-/// first. Otherwise one head comes after the other. `places` is how many blocks the GPU holds at
-/// once.
+/// The order of the tiles of K. A mask makes tiles unequally long. So the longest of eight heads
+/// come first, or of all heads where there are few blocks: none may begin when the others are about
+/// to end. Without a mask one head comes after the other. `places` is how many blocks the GPU holds
+/// at once.
 inline TileOrder order_of(const Problem& p, int Bc, int places) {
     const int kv_heads = as_int(p.batch * p.kv_heads, "batch x kv-heads"),
               Tc = static_cast<int>(ceil_div(p.kv_len, Bc));
     const int blocks = as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K");
-    return {kv_heads, p.causal && blocks < 4 * places ? kv_heads : 1, Tc};
+    const int together = blocks < 4 * places ? kv_heads : std::min(8, kv_heads);
+    return {kv_heads, p.causal ? together : 1, Tc};
 }
 
 } // namespace flash::backward

@@ -45,17 +45,12 @@ __device__ __forceinline__ void add_to_sum(float* sum, const float (&C)[4]) {
 
 namespace flash {
 
-/// The order in which a sum holds a C fragment: that of add_to_sum, or always element by element,
-/// as on older GPUs.
-enum class SumOrder { added, elements };
-
-/// Rows g and g + 8 of the C fragment at `sum`, read by one thread.
-template <SumOrder order = SumOrder::added>
-__device__ void rows_of_sum(float (&rows)[2][8], const float* sum, int g) {
+/// Rows g and g + 8 of the C fragment at `sum`, in the order of add_to_sum, read by one thread.
+__device__ inline void rows_of_sum(float (&rows)[2][8], const float* sum, int g) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
     constexpr bool by_lane = false;
 #else
-    constexpr bool by_lane = order == SumOrder::added;
+    constexpr bool by_lane = true;
 #endif
 #pragma unroll
     for (int e = 0; e < 4; ++e) {

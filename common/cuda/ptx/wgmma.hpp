@@ -115,12 +115,8 @@ __device__ __forceinline__ void copy_A(uint32_t (&copy)[k16][4], const uint32_t 
 
 namespace flash {
 
-/// The descriptor of what lies `bytes` further on. (Only the lower word changes, and the compiler
-/// need not carry.)
-FLASH_DEVICE uint64_t advance(uint64_t descriptor, int bytes) {
-    return (descriptor & 0xffffffff00000000) |
-           (static_cast<uint32_t>(descriptor) + static_cast<uint32_t>(bytes >> 4));
-}
+/// The descriptor of what lies `bytes` further on.
+FLASH_DEVICE uint64_t advance(uint64_t descriptor, int bytes) { return descriptor + (bytes >> 4); }
 
 /// Starts C = A B^T as `wgmma_tma` does it, a product of swizzled tiles of d columns: A has 64
 /// rows, and B as many as C has columns. k16 steps are 32 bytes apart in a panel of 64 columns, and

@@ -155,9 +155,9 @@ class DetectorOn {
 };
 
 /// Says from time to time how far a launch of many blocks has come.
-class Progress {
+class GridProgress {
   public:
-    Progress(const Kernel& kernel, uint64_t blocks) : kernel_(kernel), blocks_(blocks) {}
+    GridProgress(const Kernel& kernel, uint64_t blocks) : kernel_(kernel), blocks_(blocks) {}
 
     /// So many blocks have begun.
     void tell(uint64_t begun) {
@@ -203,7 +203,7 @@ Outcome run_blocks(const Launch& launch, const Kernel& kernel, const Sample& sam
     // the earliest turn that went wrong: the one a run on one core would report
     Outcome outcome{blocks, std::nullopt, {}};
     bool faulty_waits = false; // for another block
-    Progress progress(kernel, blocks);
+    GridProgress progress(kernel, blocks);
     const auto work = [&](Block& block) {
         const Watchdog::Shift shift(block);
         block.observe(observed ? observer_factory->observers(block) : Observers());
