@@ -1,24 +1,24 @@
 // packed_sequences: a batch is one line of tokens: where a tile begins and ends is read from
 // cu_seqlens.
 //
-// The idea: sequences of any lengths lie one after the other, without padding, and cu_seqlens says
-// where each of them ends. It is on the GPU, and the host never reads it. So the producer finds out
-// itself which tile has the number that it has drawn: it walks along the sequences and counts their
-// tiles. A tile at a sequence's end reaches into the next one. There a tensor map has to cut it
-// off, as it does at the end of a tensor, and it can, if it describes each row twice:
+// The idea: sequences of any lengths lie one after the other, without padding, and cu_seqlens, on
+// the GPU, says where each of them ends. The host never reads it, so a tile's number alone does not
+// say where the tile is: the producer walks along the sequences and counts their tiles. And a tile
+// at a sequence's end reaches into the next one. A tensor map cuts off what is beyond a tensor, so
+// here it gets two coordinates for the row, of which only one is cut off:
 //
-//      row of the line = x + y - bound      x: cut off at `bound`      y: never
+//      row of the line = x + y - bound          0 <= x < bound
+//      y = end, x = bound - N + i               row i of the N rows that end there; none behind
+//      them
 //
-//      x = bound - N + i, y = end: row i of the N rows that end there, and nothing behind them
-//
-// Against overlap: tile_of became a walk, a stage of Q holds its tile and not a number, and maps
-// have x and y in place of rows and heads. The consumers' loop is overlap's, with the sequence's
-// N_q and N_kv.
+// Against overlap: the producer walks, in place of computing where its tile is; a stage of Q has a
+// Tile beside it, and not a number; maps have x and y. The consumers' loop is overlap's, with the
+// sequence's N_q and N_kv. The walk takes a warp and registers: consumers give up eight for it.
 // Look at: line_map, and Walk.
-// Gained: not yet timed on a GPU. As counted, bytes of K and V that are fetched: those of the
-// sequences, without padding.
-// First published: FlashAttention (2022), as varlen; a map that cuts sequences off: Triton's
-// ragged_tma (2025).
+// Gained: not yet timed on a GPU. As counted, products and bytes: those of the sequences, where
+// padding has those of the longest one for each.
+// First published: NVIDIA's fused attention for BERT, in Apex (2021), for cu_seqlens; Triton's
+// ragged_tma (2025), for maps that cut sequences off.
 #include "steps/36_packed_sequences/packed_sequences.hpp"
 
 #include <algorithm>
@@ -85,10 +85,10 @@ template <int head_dim> struct Tiles {
 };
 
 /// The map of a line (total, heads, d) for tiles that end where a sequence does. The copy engine
-/// sees {64, x, heads d / 64, y}, and x and y both go along the line, row by row: x + y - bound is
-/// the row. A box at x = bound - N + i, y = end has rows i, i + 1, ... of the sequence of N rows
-/// that ends there, and those behind the sequence are beyond x. No box is beyond y. The map begins
-/// `bound` rows before the line, at an address that nobody reads.
+/// sees {64, x, heads d / 64, y}. Both x and y go along the line, a row at a step, from an address
+/// `bound` rows before it, where nothing is read. Coordinates are {0, bound - N + i, head d / 64,
+/// end}: row i, and those after it, of the N rows before `end`. The first row that is not theirs
+/// has x = bound, which is beyond the tensor.
 template <class Tile, class T>
 flash::TensorMap line_map(const T* line, int64_t total, int64_t heads, int64_t bound) {
     constexpr int d = Tile::columns;
@@ -99,7 +99,7 @@ flash::TensorMap line_map(const T* line, int64_t total, int64_t heads, int64_t b
                                      {64, Tile::rows, d / 64, 1});
 }
 
-/// A sequence on a line: the rows before `end`, as many as its length.
+/// A sequence's rows on a line: `length` of them, before `end`.
 struct Sequence {
     int end, length;
 };
@@ -118,13 +118,13 @@ __device__ inline Sequence keys_of(const Task& task, int b) {
 }
 
 /// The walk of the producer's warp along the sequences, 32 at a step, to the tiles whose numbers it
-/// draws. These only rise, so it never turns back. It goes along the line several times: first for
-/// the longest sequences, then for those about half as long, and so on, because what comes last
-/// should be short.
+/// draws. These only rise, so it never turns back. It goes along the line in rounds: the first is
+/// for sequences of more than half of the most tiles, the next for those of more than a quarter,
+/// and so on, because what comes last should be short.
 template <int Br> struct Walk {
-    int most;       // tiles that a head has in this round, or fewer, but more than half of them
+    int most;       // tiles that a head may have in this round; the next one begins at half of it
     int begin = 0;  // the sequence of lane 0
-    int before = 0; // tiles of the steps before
+    int before = 0; // tiles of all steps before
 
     static __device__ int tiles_of(int queries) { return (queries + Br - 1) / Br; }
 
@@ -136,14 +136,14 @@ template <int Br> struct Walk {
                 const int b = begin + lane;
                 const int Tr = b < task.sequences ? tiles_of(queries_of(task, b).length) : 0;
                 const int own = Tr > most / 2 && Tr <= most ? task.heads * Tr : 0;
-                int end = own; // the sum of the lane's tiles and those of the lanes before it
+                int end = own; // becomes the sum of the lane's and of those before it
                 for (int distance = 1; distance < 32; distance *= 2) {
                     const int others = __shfl_up_sync(0xffffffff, end, distance);
                     end += lane >= distance ? others : 0;
                 }
                 end += before;
                 const int passed = __popc(__ballot_sync(0xffffffff, end <= number));
-                if (passed < 32) { // the first lane whose tiles end behind the number
+                if (passed < 32) { // this lane's tiles are the first to end behind the number
                     const int first = __shfl_sync(0xffffffff, end - own, passed);
                     return tile(number - first, begin + passed, task);
                 }
@@ -200,8 +200,7 @@ __device__ void produce(const Task& task, unsigned* drawn, Shared<Tiles>& smem) 
     const bool first_lane = threadIdx.x % 32 == 0;
     flash::RingPlace<Tiles::Q_stages> Q;
     flash::RingPlace<Tiles::stages> KV;
-    using Tile_walk = Walk<Tiles::Br>;
-    Tile_walk walk{.most = Tile_walk::tiles_of(task.bound_q)};
+    Walk<Tiles::Br> walk{.most = Walk<Tiles::Br>::tiles_of(task.bound_q)};
     int number = blockIdx.x;
     while (true) {
         const Tile tile = walk.to(number, task);

@@ -62,11 +62,13 @@ class SequencesOfLine final : public AnyRun {
 };
 
 /// The strangers among the suite's sequences: queries without keys, keys without queries, nothing
-/// at all, one row, and more than a tile has.
+/// at all, one row, and more than a tile has. Before the first of its own there are all of them,
+/// and more empty ones than a warp has lanes.
 struct Stranger {
     int64_t queries, keys;
 };
 constexpr Stranger strangers[] = {{3, 0}, {0, 0}, {1, 1}, {0, 70}, {70, 20}};
+constexpr int empty_ones = 33;
 
 std::vector<int64_t> lengths_in(const std::string& text, const char* option) {
     const std::optional<std::vector<int64_t>> lengths = whole_numbers(text);
@@ -279,18 +281,21 @@ std::unique_ptr<AnyRun> PackedKind::make_run(const Problem& p, const Inputs& inp
         total_q += queries;
         total_kv += keys;
     };
-    for (int64_t b = 0; b < p.batch; ++b) {
-        if (among_strangers_) {
-            const Stranger& one = strangers[static_cast<size_t>(b) % std::size(strangers)];
-            append(one.queries, one.keys);
-        }
-        q_offsets.push_back(total_q);
-        kv_offsets.push_back(total_kv);
-        append(p.q_len, p.kv_len);
-    }
     if (among_strangers_) {
         for (const Stranger& one : strangers) {
             append(one.queries, one.keys);
+        }
+        for (int n = 0; n < empty_ones; ++n) {
+            append(0, 0);
+        }
+    }
+    for (int64_t b = 0; b < p.batch; ++b) {
+        q_offsets.push_back(total_q);
+        kv_offsets.push_back(total_kv);
+        append(p.q_len, p.kv_len);
+        if (among_strangers_) { // the first of them has 70 queries
+            const auto from_behind = static_cast<size_t>(b) % std::size(strangers) + 1;
+            append(strangers[std::size(strangers) - from_behind].queries, 5);
         }
     }
     shape.problem.batch = std::ssize(shape.q_lengths);
