@@ -27,7 +27,10 @@ VERBS = {
     "attention-picture": ("attention_picture", "what words attend to, from the LSE of a rung"),
     "minilm-data": ("data.minilm", "makes reference/data: Q, K and V of a real transformer"),
     "golden-data": ("data.golden", "makes reference/golden: small problems, PyTorch's answers"),
-    "golden-lines": ("data.golden_lines", "makes reference/golden/lines: sequences on a line"),
+    "golden-lines": (
+        "data.golden_lines",
+        "makes reference/golden/lines, sequences on a line, likewise",
+    ),
     "mutations": ("mutations", "takes out barriers and waits: the suite must notice"),
     "check-build-commands": ("pages.build_commands", "runs the build commands of the pages"),
 }

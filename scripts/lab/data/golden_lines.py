@@ -1,19 +1,19 @@
-"""Makes reference/golden/lines/*.safetensors: sequences on a line, with answers in float64.
+"""Makes reference/golden/lines/*.safetensors: sequences on a line, PyTorch's answers in float64.
 
 They pin what a line is, and the oracle on each of its sequences. Each file holds q (total_q, H, d),
 k and v (total_kv, H_kv, d) in fp32 or fp16, o (total_q, H, d) and lse (H, total_q) in fp64, and in
 its metadata `scale`, `causal`, `lengths` and `kv_lengths`. The answers are computed from the
-definition, token by token, over the whole line: no sequence is cut out, and a key counts if it
-belongs to the query's sequence and is not hidden there. Sums are Python's math.fsum, so they are
-exact but for one rounding; nothing but the standard library is needed.
+definition over the whole line at once: no sequence is cut out, and a mask of all queries and keys
+says who belongs to whom. Each sequence by itself is then compared with scaled_dot_product_attention
+before the file is written. Needs torch; nothing else needs this, as its output is committed.
 """
 
 import argparse
 import math
-import random
-import struct
 import zlib
 from typing import NamedTuple
+
+import torch
 
 from lab import safetensors
 from lab.ladder import ROOT
@@ -52,48 +52,72 @@ CASES = [
 ]
 
 
-def normal(name: str, size: int, dtype: str) -> tuple[bytes, list[float]]:
-    """N(0, 1) in the type, as bytes and as numbers. The seed is the name's."""
-    numbers = random.Random(zlib.crc32(name.encode()))
-    code = f"<{size}{safetensors.FORMATS[dtype]}"
-    data = struct.pack(code, *(numbers.gauss(0, 1) for _ in range(size)))
-    return data, list(struct.unpack(code, data))
+TYPES = {"F32": torch.float32, "F16": torch.float16}
 
 
-def places(lengths: tuple[int, ...]) -> list[tuple[int, int]]:
+def scale_of(case: Case) -> float:
+    """As fp32 and back: the problem's scale is an fp32 number."""
+    return torch.tensor(1 / math.sqrt(case.head_dim), dtype=torch.float32).item()
+
+
+def make_inputs(case: Case) -> list[torch.Tensor]:
+    """q, k and v. The seed is the name's, so that a new case changes no other."""
+    generator = torch.Generator().manual_seed(zlib.crc32(f"line {case.name}".encode()))
+    q_shape = (sum(case.lengths), case.heads, case.head_dim)
+    kv_shape = (sum(case.kv_lengths), case.kv_heads, case.head_dim)
+    return [
+        torch.randn(shape, generator=generator, dtype=torch.float64).to(TYPES[case.dtype])
+        for shape in (q_shape, kv_shape, kv_shape)
+    ]
+
+
+def places(lengths: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     """Of each token on the line its sequence, and its place there."""
-    return [(b, i) for b, length in enumerate(lengths) for i in range(length)]
+    of = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    return of, torch.cat([torch.arange(length) for length in lengths])
+
+
+def visible(case: Case) -> torch.Tensor:
+    """Which query on the line sees which key."""
+    (b_q, i), (b_k, j) = places(case.lengths), places(case.kv_lengths)
+    more = torch.tensor(case.kv_lengths) - torch.tensor(case.lengths)
+    seen = b_q[:, None] == b_k
+    return seen & (j <= (i + more[b_q])[:, None]) if case.causal else seen
 
 
 def attention(
-    case: Case, scale: float, q: list[float], k: list[float], v: list[float]
-) -> tuple[list[float], list[float]]:
-    """O and LSE."""
-    d, group = case.head_dim, case.heads // case.kv_heads
-    queries, keys = places(case.lengths), places(case.kv_lengths)
-    o = [0.0] * len(q)
-    lse = []
-    for h in range(case.heads):
-        for row, (b, i) in enumerate(queries):
-            own = i + case.kv_lengths[b] - case.lengths[b]
-            at = (row * case.heads + h) * d
-            seen = []
-            for column, (of, j) in enumerate(keys):
-                if of == b and (not case.causal or j <= own):
-                    begin = (column * case.kv_heads + h // group) * d
-                    score = math.fsum(q[at + x] * k[begin + x] for x in range(d))
-                    seen.append((scale * score, begin))
-            if not seen:
-                lse.append(-math.inf)
-                continue
-            m = max(score for score, _ in seen)
-            weights = [math.exp(score - m) for score, _ in seen]
-            total = math.fsum(weights)
-            lse.append(m + math.log(total))
-            for x in range(d):
-                values = (w * v[begin + x] for w, (_, begin) in zip(weights, seen))
-                o[at + x] = math.fsum(values) / total
-    return o, lse
+    case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """O (total_q, H, d) and LSE (H, total_q) in float64."""
+    group = case.heads // case.kv_heads
+    q, k, v = (x.double().transpose(0, 1) for x in (q, k, v))
+    k, v = k.repeat_interleave(group, dim=0), v.repeat_interleave(group, dim=0)
+    mask = visible(case)
+    S = (scale_of(case) * (q @ k.mT)).masked_fill(~mask, -math.inf)
+    blind = ~mask.any(dim=1)[:, None]  # these rows would be NaN
+    P = torch.softmax(S.masked_fill(blind, 0.0), dim=-1).masked_fill(blind, 0.0)
+    o, lse = P @ v, torch.logsumexp(S, dim=-1)
+    check(case, q, k, v, o)
+    return o.transpose(0, 1).contiguous(), lse
+
+
+def check(case: Case, q: torch.Tensor, *others: torch.Tensor) -> None:
+    """Raises ValueError where a sequence by itself gives something else. All are (H, rows, d)."""
+    k, v, o = others
+    for b, (length, keys) in enumerate(zip(case.lengths, case.kv_lengths)):
+        if length == 0 or keys == 0:
+            continue
+        rows = slice(sum(case.lengths[:b]), sum(case.lengths[: b + 1]))
+        columns = slice(sum(case.kv_lengths[:b]), sum(case.kv_lengths[: b + 1]))
+        hidden = torch.ones(length, keys, dtype=torch.bool).triu(keys - length + 1)
+        mask = ~hidden if case.causal else None
+        library = torch.nn.functional.scaled_dot_product_attention(
+            q[:, rows], k[:, columns], v[:, columns], attn_mask=mask, scale=scale_of(case)
+        )
+        seen = ~hidden.all(dim=1) if case.causal else slice(None)
+        difference = (library - o[:, rows])[:, seen].abs().max().item()
+        if not difference <= 1e-13:
+            raise ValueError(f"{case.name}: sequence {b} by itself differs by {difference}")
 
 
 def add_arguments(_: argparse.ArgumentParser) -> None:
@@ -103,23 +127,15 @@ def add_arguments(_: argparse.ArgumentParser) -> None:
 def main(_: argparse.Namespace) -> int:
     GOLDEN.mkdir(exist_ok=True)
     for case in CASES:
-        q_shape = (sum(case.lengths), case.heads, case.head_dim)
-        kv_shape = (sum(case.kv_lengths), case.kv_heads, case.head_dim)
-        shapes = {"q": q_shape, "k": kv_shape, "v": kv_shape}
+        q, k, v = make_inputs(case)
+        o, lse = attention(case, q, k, v)
         tensors: dict[str, safetensors.Tensor] = {}
-        values = []
-        for name, shape in shapes.items():
-            data, numbers = normal(f"{case.name} {name}", math.prod(shape), case.dtype)
-            tensors[name] = (case.dtype, shape, data)
-            values.append(numbers)
-        # as fp32 and back: the problem's scale is an fp32 number
-        scale = struct.unpack("<f", struct.pack("<f", 1 / math.sqrt(case.head_dim)))[0]
-        o, lse = attention(case, scale, *values)
-        tensors["o"] = ("F64", q_shape, struct.pack(f"<{len(o)}d", *o))
-        tensors["lse"] = ("F64", (case.heads, q_shape[0]), struct.pack(f"<{len(lse)}d", *lse))
+        for name, x in {"q": q, "k": k, "v": v, "o": o, "lse": lse}.items():
+            dtype = "F64" if x.dtype == torch.float64 else case.dtype
+            tensors[name] = (dtype, x.shape, x.contiguous().numpy().tobytes())
         metadata = {
             "about": case.about,
-            "scale": repr(scale),
+            "scale": repr(scale_of(case)),
             "causal": "yes" if case.causal else "no",
             "lengths": ",".join(map(str, case.lengths)),
             "kv_lengths": ",".join(map(str, case.kv_lengths)),

@@ -9,7 +9,7 @@ from lab.__main__ import VERBS, main
 from lab.ladder import LabError
 
 
-@pytest.mark.parametrize("verb", set(VERBS) - {"golden-data"})  # which needs PyTorch
+@pytest.mark.parametrize("verb", set(VERBS) - {"golden-data", "golden-lines"})  # PyTorch
 def test_help_and_bad_input(verb, capsys):
     for option, code in (("--help", 0), ("--no-such-option", 2)):
         with pytest.raises(SystemExit) as left:
