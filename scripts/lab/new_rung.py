@@ -178,8 +178,7 @@ def say_missing(rung: Rung) -> None:
     if found:
         print(f"{rung.name} is a draft, as `{DRAFT}` in steps/ladder.txt says. It lacks")
     elif rung.draft:
-        print(f"{rung.name} lacks nothing: take `{DRAFT}` out of steps/ladder.txt, and let")
-        print("./scripts/lab/run tables --write add it to docs/README.md")
+        print(f"{rung.name} lacks nothing: take `{DRAFT}` out of steps/ladder.txt")
     else:
         print(f"{rung.name} is no draft, and lacks nothing")
     for line in found:

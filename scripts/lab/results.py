@@ -44,19 +44,6 @@ from lab.records import Record
 # ---------------- the ladder, and one problem
 
 
-def rungs_of_the_ladder(record: str | Record) -> list[str]:
-    """docs/README's: every rung, and how fast it is on the record's first problem. A forward rung
-    of storeys 0 to 3 without a row has a dash: it has not been timed yet."""
-    found = rows(record, kinds=("rung",), **first_problem(record))
-    speed = {row["program"]: three_digits(row["tflops"]) for row in found}
-    lines = []
-    for rung in ladder.finished():
-        links = [f"[{rung.number}]({rung.program}.md)", f"[{rung.name}](../steps/{rung.program})"]
-        untimed = "-" if rung.number < "4" else ""  # others have problems of their own
-        lines.append([*links, rung.idea, speed.get(rung.name, untimed)])
-    return table(["chapter", "kernel", "the idea", "TFLOP/s"], lines, 3)
-
-
 def climb(record: str | Record, *rungs: str) -> list[str]:
     """Some rungs, and libraries of either type, on the record's first problem."""
     found = of_rungs(needed_rows(record, **first_problem(record)), *rungs)
@@ -163,6 +150,22 @@ def mean_tflops(record: str | Record, *programs: str) -> list[str]:
 
     names = {row["program"]: label(row["program"]) for row in found}
     return grid("TFLOP/s", names, groups_of(found) | {(): "all"}, cell, 1)
+
+
+def mean_step(record: str | Record, before: str, after: str, *libraries: str) -> list[str]:
+    """mean_tflops of a rung, the one before it and libraries, with two more columns: how many times
+    as fast, over all problems, the rung is as the one before, and each as the best library."""
+    names = (before, after, *libraries)
+
+    def times(name: str, other: str) -> float:
+        return geometric_mean(ratios(record, name, other))
+
+    best = min(libraries, key=lambda name: times(after, name))
+    more = [" x the rung before | x the best library |", "---:|---:|"]
+    for name in names:
+        gain = f"{times(after, before):.2f}" if name == after else ""
+        more.append(f" {gain} | {times(name, best):.2f} |")
+    return [line + end for line, end in zip(mean_tflops(record, *names), more, strict=True)]
 
 
 def times_as_fast(record: str | Record, library: str) -> list[str]:
