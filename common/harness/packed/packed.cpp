@@ -90,6 +90,42 @@ std::vector<int64_t> line_in(const SafetensorsReader& file, const std::string& p
     return shape;
 }
 
+/// The sizes of a file's tensors as options, one sequence of all tokens; without the file.
+Options sizes_of_file(Options options) {
+    const std::string path = *std::exchange(options.input, std::nullopt);
+    if (options.seed || options.batch || options.heads || options.kv_heads || options.q_len ||
+        options.kv_len || options.head_dim) {
+        throw Error("with --input shapes come from the file, and lengths from --lengths and "
+                    "--kv-lengths: leave out --seed and sizes");
+    }
+    const SafetensorsReader file(path);
+    const std::vector<int64_t> q = line_in(file, path, "q"), k = line_in(file, path, "k"),
+                               v = line_in(file, path, "v");
+    if (k != v || q[2] != k[2]) {
+        throw Error(path + ": the shapes disagree: q " + format_shape(q) + ", k " +
+                    format_shape(k) + ", v " + format_shape(v) +
+                    "\nk and v must have the same shape, and q the same head dim");
+    }
+    options.q_len = q[0];
+    options.heads = q[1];
+    options.head_dim = q[2];
+    options.kv_len = k[0];
+    options.kv_heads = k[1];
+    return options;
+}
+
+/// Throws Error unless the lengths cover a file's line.
+void require_all_tokens(const Options& of_file, const PackedShape& shape, const std::string& path) {
+    const auto agree = [&](int64_t tokens, int64_t total, const char* tensor) {
+        if (tokens != total) {
+            throw Error(path + ": " + tensor + " has " + std::to_string(tokens) +
+                        " tokens, but the lengths add up to " + std::to_string(total));
+        }
+    };
+    agree(*of_file.q_len, shape.total_q(), "q");
+    agree(*of_file.kv_len, shape.total_kv(), "k");
+}
+
 std::string in_brackets(const std::vector<int64_t>& lengths) {
     std::string list;
     for (const int64_t length : lengths) {
@@ -124,76 +160,45 @@ void PackedKind::add_options(CommandLine& line) {
 }
 
 Problem PackedKind::problem(const Options& options) {
-    Options sized = options; // without a file or lists
-    std::optional<int64_t> tokens_q, tokens_kv;
-    if (options.input) {
-        const std::string& path = *options.input;
-        const SafetensorsReader file(path);
-        const std::vector<int64_t> q = line_in(file, path, "q"), k = line_in(file, path, "k"),
-                                   v = line_in(file, path, "v");
-        if (k != v || q[2] != k[2]) {
-            throw Error(path + ": the shapes disagree: q " + format_shape(q) + ", k " +
-                        format_shape(k) + ", v " + format_shape(v) +
-                        "\nk and v must have the same shape, and q the same head dim");
-        }
-        if (options.seed || options.batch || options.heads || options.kv_heads || options.q_len ||
-            options.kv_len || options.head_dim) {
-            throw Error("with --input shapes come from the file, and lengths from --lengths and "
-                        "--kv-lengths: leave out --seed and sizes");
-        }
-        sized.input.reset();
-        sized.heads = q[1];
-        sized.kv_heads = k[1];
-        sized.head_dim = q[2];
-        tokens_q = sized.q_len = q[0];
-        tokens_kv = sized.kv_len = k[0];
-    }
-    PackedShape shape;
-    if (lengths_given_) {
-        shape.q_lengths = lengths_in(*lengths_given_, "--lengths");
-    }
-    if (kv_lengths_given_) {
-        shape.kv_lengths = lengths_in(*kv_lengths_given_, "--kv-lengths");
-    } else if (!options.kv_len && !(tokens_kv && tokens_kv != tokens_q)) {
-        shape.kv_lengths = shape.q_lengths;
-    }
     if ((lengths_given_ && options.q_len) || (kv_lengths_given_ && options.kv_len)) {
         throw Error("--lengths and --kv-lengths say the length of each sequence: leave out --q-len "
                     "or --kv-len");
     }
-    const size_t given = std::max(shape.q_lengths.size(), shape.kv_lengths.size());
-    if (given > 0) {
-        sized.batch = options.batch.value_or(static_cast<int64_t>(given));
-    }
+    const Options of_file = options.input ? sizes_of_file(options) : Options{};
+    Options sized = options.input ? of_file : options;
+    PackedShape shape;
     const auto longest = [](const std::vector<int64_t>& lengths) { // as a bound
         return std::max<int64_t>(std::ranges::max(lengths), 1);
     };
-    if (!shape.q_lengths.empty()) {
+    if (lengths_given_) {
+        shape.q_lengths = lengths_in(*lengths_given_, "--lengths");
         sized.q_len = longest(shape.q_lengths);
+        sized.batch = options.batch.value_or(std::ssize(shape.q_lengths));
+    }
+    const bool as_many_keys = !options.kv_len && of_file.q_len == of_file.kv_len;
+    if (kv_lengths_given_) {
+        shape.kv_lengths = lengths_in(*kv_lengths_given_, "--kv-lengths");
+    } else if (as_many_keys) {
+        shape.kv_lengths = shape.q_lengths;
     }
     if (!shape.kv_lengths.empty()) {
         sized.kv_len = longest(shape.kv_lengths);
+        sized.batch = sized.batch.value_or(std::ssize(shape.kv_lengths));
     }
-    const Problem p = shape.problem = make_problem(*this, sized);
+    shape.problem = make_problem(*this, sized);
     const auto fill = [&](std::vector<int64_t>& lengths, int64_t length) {
         if (lengths.empty()) {
-            lengths.assign(static_cast<size_t>(p.batch), length);
+            lengths.assign(static_cast<size_t>(shape.problem.batch), length);
         }
     };
-    fill(shape.q_lengths, p.q_len);
-    fill(shape.kv_lengths, p.kv_len);
+    fill(shape.q_lengths, shape.problem.q_len);
+    fill(shape.kv_lengths, shape.problem.kv_len);
     require_lengths(shape);
-    const auto agree = [&](const std::optional<int64_t>& tokens, int64_t total,
-                           const char* tensor) {
-        if (tokens && *tokens != total) {
-            throw Error(*options.input + ": " + tensor + " has " + std::to_string(*tokens) +
-                        " tokens, but the lengths add up to " + std::to_string(total));
-        }
-    };
-    agree(tokens_q, shape.total_q(), "q");
-    agree(tokens_kv, shape.total_kv(), "k");
+    if (options.input) {
+        require_all_tokens(of_file, shape, *options.input);
+    }
     shape_ = shape;
-    return p;
+    return shape.problem;
 }
 
 void PackedKind::plan(Report& report, const Options&) {
