@@ -15,6 +15,7 @@
 #include "common/harness/program/random.hpp"
 #include "reference/check.hpp"
 #include "reference/conformance/inputs.hpp"
+#include "steps/34_overlap/overlap.hpp"
 #include "steps/36_packed_sequences/packed_sequences.hpp"
 #include "steps/tests/device_rung.hpp"
 #include "steps/tests/judged.hpp"
@@ -176,6 +177,28 @@ TEST_CASE("packed_sequences fetches what belongs to a sequence, and nothing of i
     CHECK(buffer(kernel, "O").store.bytes == bytes(s.shape().total_q()));
     CHECK(buffer(kernel, "LSE").store.bytes ==
           static_cast<uint64_t>(s.heads * s.shape().total_q() * 4));
+}
+
+TEST_CASE("packed_sequences multiplies and fetches what overlap does where all lengths are equal") {
+    const int64_t d = GENERATE(64, 128, 256);
+    const bool causal = GENERATE(false, true);
+    const KernelProfile line = judged({.queries = {300, 300},
+                                       .keys = {390, 390},
+                                       .d = d,
+                                       .causal = causal,
+                                       .dtype = DType::fp16});
+    const flash::Rung& overlap =
+        rung_of(flash::tests::on_device({.name = "overlap",
+                                         .fp16 = overlap::attention<flash::Half>,
+                                         .head_dims = overlap::head_dims,
+                                         .workspace_bytes = overlap::workspace_bytes}));
+    const Setup s{.queries = {300, 300}, .keys = {390, 390}, .d = d, .causal = causal};
+    const KernelProfile tensors =
+        flash::tests::judged(overlap, {.dtype = DType::fp16, .problem = s.shape().problem});
+    CHECK(line.total.wgmma == tensors.total.wgmma);
+    for (const char* const name : {"Q", "K", "V"}) {
+        CHECK(buffer(line, name).load.bytes == buffer(tensors, name).load.bytes);
+    }
 }
 
 TEST_CASE("packed_sequences gives a sequence the same bits wherever it stands, and what its "
