@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "common/attention.hpp"
+#include "common/packed_sequences.hpp"
 
 namespace flash {
 
@@ -72,6 +73,12 @@ template <class T> class Forward {
     Plain plain_;
     WithSink with_sink_;
 };
+
+/// The same from lines of tokens (common/packed_sequences.hpp); p.q_len and p.kv_len are bounds of
+/// the lengths.
+template <class T>
+using ForwardPacked = RungFunction<const PackedSequences&, const T* /*Q*/, const T* /*K*/,
+                                   const T* /*V*/, T* /*O*/, float* /*LSE*/>;
 
 /// dQ, dK and dV from Q, K, V, O, LSE and dO, likewise.
 template <class T>

@@ -10,6 +10,8 @@
 #include "common/harness/files/safetensors_writer.cpp"
 #include "common/harness/files/text.cpp"
 #include "common/harness/forward/forward.cpp"
+#include "common/harness/packed/packed.cpp"
+#include "common/harness/packed/packed_line.cpp"
 #include "common/harness/paged/paged.cpp"
 #include "common/harness/paged/paged_cache.cpp"
 #include "common/harness/program/benchmark.cpp"

@@ -12,6 +12,7 @@ from lab.ladder import ROOT, LabError
 # help)
 VERBS = {
     "compare": ("compare", "times rungs beside PyTorch's attention, on the same tensors"),
+    "texts": ("texts", "times packed_sequences on texts of any lengths, beside FlashAttention"),
     "ring": ("ring", "times ring_attention on one GPU, in parts, and on several"),
     "bench": ("bench", "times every built rung, beside the ceilings of the machine"),
     "profile": ("profile", "what a CUDA rung does to memory: ncu's counts and SIMT's"),
@@ -27,6 +28,10 @@ VERBS = {
     "attention-picture": ("attention_picture", "what words attend to, from the LSE of a rung"),
     "minilm-data": ("data.minilm", "makes reference/data: Q, K and V of a real transformer"),
     "golden-data": ("data.golden", "makes reference/golden: small problems, PyTorch's answers"),
+    "golden-lines": (
+        "data.golden_lines",
+        "makes reference/golden/lines, sequences on a line, likewise",
+    ),
     "mutations": ("mutations", "takes out barriers and waits: the suite must notice"),
     "check-build-commands": ("pages.build_commands", "runs the build commands of the pages"),
 }

@@ -194,43 +194,110 @@ def backward_library(name: str, dtype: str) -> Program:
     return backward
 
 
-def rung(name: str, path: Path) -> Program:
-    """f of a library of lab.build, on the default stream, which is PyTorch's too."""
+def entry(name: str, path: Path, function_name: str) -> Callable[..., None]:
+    """f(sizes, causal, tensors, *more) of a library of lab.build: starts one of its functions on
+    the default stream, which is PyTorch's too. `more` stands before the tensors."""
     import torch
 
     functions = ctypes.CDLL(str(path))
-    function = functions.rung_attention
+    function = getattr(functions, function_name)
     # Rungs of earlier commits may take no workspace.
     if workspace_bytes := getattr(functions, "rung_workspace_bytes", None):
         workspace_bytes.restype = ctypes.c_int64
     message = ctypes.create_string_buffer(1000)
 
-    def attention(
-        q: Tensor, k: Tensor, v: Tensor, causal: bool, *rest: Tensor
-    ) -> Tensor | tuple[Tensor, ...]:
-        batch, heads, N_q, d = q.shape
-        sizes = (ctypes.c_int64 * 6)(batch, heads, k.shape[1], N_q, k.shape[2], d)
-        tensors = [tensor.data_ptr() for tensor in (q, k, v, *rest)]
+    def start(sizes: Sequence[int], causal: bool, tensors: Sequence[Tensor], *more: Any) -> None:
+        q, own_sizes = tensors[0], (ctypes.c_int64 * 6)(*sizes)
         workspace = []
         if workspace_bytes:
-            size = workspace_bytes(sizes, int(causal))
+            size = workspace_bytes(own_sizes, int(causal))
             room = q.new_empty(size, dtype=torch.uint8)
             workspace = [ctypes.c_void_p(room.data_ptr())]
         code = function(
             int("bfloat16" in str(q.dtype)),
-            sizes,
-            ctypes.c_float(1 / math.sqrt(d)),
+            own_sizes,
+            ctypes.c_float(1 / math.sqrt(sizes[-1])),
             int(causal),
-            (ctypes.c_void_p * len(tensors))(*tensors),
+            *more,
+            (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors)),
             *workspace,
-            q.device.index,
+            q.device.index or 0,
             None,
             message,
             ctypes.c_size_t(len(message)),
         )
         if code:
             raise LabError(f"{name}: {message.value.decode()}")
+
+    return start
+
+
+def rung(name: str, path: Path) -> Program:
+    """f of a library of lab.build."""
+    if name.partition("@")[0] in ON_A_LINE:
+        return rung_on_a_line(name, path)
+    start = entry(name, path, "rung_attention")
+
+    def attention(
+        q: Tensor, k: Tensor, v: Tensor, causal: bool, *rest: Tensor
+    ) -> Tensor | tuple[Tensor, ...]:
+        batch, heads, N_q, d = q.shape
+        start((batch, heads, k.shape[1], N_q, k.shape[2], d), causal, (q, k, v, *rest))
         return rest[0] if len(rest) == 2 else rest[3:]
+
+    return attention
+
+
+ON_A_LINE = ("packed_sequences",)  # they take lines of tokens in place of tensors (B, H, N, d)
+
+
+def ends_of(torch: ModuleType, lengths: Sequence[int], device: Any) -> Tensor:
+    """cu_seqlens."""
+    ends = [sum(lengths[:b]) for b in range(len(lengths) + 1)]
+    return torch.tensor(ends, dtype=torch.int32, device=device)
+
+
+def packed(name: str, path: Path) -> Callable[..., tuple[Tensor, Tensor]]:
+    """f(q, k, v, q_ends, kv_ends, max_q, max_kv, causal) -> O, LSE on lines of tokens."""
+    start = entry(name, path, "rung_attention_packed")
+
+    def attention(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        q_ends: Tensor,
+        kv_ends: Tensor,
+        max_q: int,
+        max_kv: int,
+        causal: bool,
+    ) -> tuple[Tensor, Tensor]:
+        total, heads, d = q.shape
+        o, lse = q.new_empty(q.shape), q.new_empty((heads, total), dtype=torch_2().float32)
+        sizes = (len(q_ends) - 1, heads, k.shape[1], max_q, max_kv, d)
+        totals = (ctypes.c_int64 * 2)(total, k.shape[0])
+        start(sizes, causal, (q, k, v, q_ends, kv_ends, o, lse), totals)
+        return o, lse
+
+    return attention
+
+
+def rung_on_a_line(name: str, path: Path) -> Program:
+    """f of such a rung: a batch is a line of equal lengths. Its tensors are made when it meets q,
+    and LSE is filled then alone, so neither is in the timed rounds."""
+    attention_packed = packed(name, path)
+    kept: dict[str, Any] = {}
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool, o: Tensor, lse: Tensor) -> Tensor:
+        (B, H, N_q, d), N_kv = q.shape, k.shape[2]
+        met = kept.get("q") is q
+        if not met:
+            own = [x.transpose(1, 2).reshape(-1, x.shape[1], d).contiguous() for x in (q, k, v)]
+            ends = [ends_of(torch_2(), [N] * B, q.device) for N in (N_q, N_kv)]
+            kept.update(q=q, own=[*own, *ends])
+        o_line, lse_line = attention_packed(*kept["own"], N_q, N_kv, causal)
+        if not met:
+            lse.copy_(lse_line.view(H, B, N_q).transpose(0, 1))
+        return o_line.view(B, N_q, H, d).transpose(1, 2)
 
     return attention
 

@@ -21,6 +21,7 @@
 #include "steps/33_persistent_blocks/persistent_blocks.hpp"
 #include "steps/34_overlap/overlap.hpp"
 #include "steps/35_window/window.hpp"
+#include "steps/36_packed_sequences/packed_sequences.hpp"
 #include "steps/42_backward_two_kernels/backward_two_kernels.hpp"
 #include "steps/43_backward_one_kernel/backward_one_kernel.hpp"
 #include "steps/44_backward_roles/backward_roles.hpp"
@@ -60,6 +61,18 @@ template <class T> class Tensor {
     size_t size_;
 };
 
+/// The same tensors as a line of two sequences: they have its sizes, and all that this test asks
+/// for is numbers that are always the same.
+void on_a_line(const Problem& p, const Bfloat16* Q, const Bfloat16* K, const Bfloat16* V,
+               Bfloat16* O, float* LSE, void* workspace) {
+    const int N_q = static_cast<int>(p.q_len), N_kv = static_cast<int>(p.kv_len);
+    const Tensor q_ends(std::vector{0, 3, N_q}), kv_ends(std::vector{0, 40, N_kv});
+    Problem two = p;
+    two.batch = 2;
+    packed_sequences::attention<Bfloat16>(two, {N_q, N_kv, q_ends.data(), kv_ends.data()}, Q, K, V,
+                                          O, LSE, workspace);
+}
+
 struct Called {
     std::string name;
     int64_t (*workspace_bytes)(const Problem&);
@@ -85,6 +98,9 @@ const Called rungs[] = {
     {.name = "window",
      .workspace_bytes = window::workspace_bytes,
      .bf16 = window::attention<Bfloat16>},
+    {.name = "packed_sequences",
+     .workspace_bytes = packed_sequences::workspace_bytes,
+     .bf16 = on_a_line},
     {.name = "backward_two_kernels",
      .workspace_bytes = backward_two_kernels::workspace_bytes,
      .backward = backward_two_kernels::attention_backward<Bfloat16>},

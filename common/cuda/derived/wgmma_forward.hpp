@@ -24,14 +24,15 @@ struct Task {
     bool causal;
 };
 
-/// How many keys query i sees: key j if j <= i + (N_kv - N_q).
-__device__ inline int visible_keys(const Task& task, int i) {
-    return task.causal ? i + (task.N_kv - task.N_q) + 1 : task.N_kv;
+/// How many keys query i sees: key j if j <= i + (N_kv - N_q). `of` has N_q, N_kv and causal: a
+/// Task, or what a rung knows of a single sequence.
+template <class Sizes> __device__ inline int visible_keys(const Sizes& of, int i) {
+    return of.causal ? i + (of.N_kv - of.N_q) + 1 : of.N_kv;
 }
 
 /// How many keys some of the queries from i0 to i1 - 1 see. Queries beyond the last see none.
-__device__ inline int visible_keys(const Task& task, int i0, int i1) {
-    return i0 < task.N_q ? visible_keys(task, min(i1, task.N_q) - 1) : 0;
+template <class Sizes> __device__ inline int visible_keys(const Sizes& of, int i0, int i1) {
+    return i0 < of.N_q ? visible_keys(of, min(i1, of.N_q) - 1) : 0;
 }
 
 /// What a lane knows of its two rows of S and O, which are rows g and g + 8 of its warp's. A weight
@@ -99,21 +100,28 @@ __device__ inline bool softmax(float (&S_reg)[fragments][4], Rows& rows, float (
     return raise;
 }
 
-/// After all keys: divides O by l, and stores LSE. i is the lane's first row in the head.
+/// After all keys: divides O by l, and stores LSE, which points to that of the head's N_q rows. i
+/// is the lane's first one.
 template <class T, int fragments>
-__device__ inline void finish(float (&O_reg)[fragments][4], const Rows& rows, const Task& task,
-                              int head, int i) {
+__device__ inline void finish(float (&O_reg)[fragments][4], const Rows& rows, float scale_log2,
+                              float* LSE, int N_q, int i) {
     float normalise[2];
     for (int r = 0; r < 2; ++r) {
         const float l = row_sum(rows.l[r]);
         normalise[r] = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
-        if (threadIdx.x % 4 == 0 && i + 8 * r < task.N_q) {
-            const float m = rows.m[r] * task.scale_log2;
-            task.LSE[int64_t{head} * task.N_q + i + 8 * r] = m * ln_2 + logf(l);
+        if (threadIdx.x % 4 == 0 && i + 8 * r < N_q) {
+            const float m = rows.m[r] * scale_log2;
+            LSE[i + 8 * r] = m * ln_2 + logf(l);
         }
     }
     scale_rows(O_reg, normalise);
     limit_O<T>(O_reg);
+}
+template <class T, int fragments>
+__device__ inline void finish(float (&O_reg)[fragments][4], const Rows& rows, const Task& task,
+                              int head, int i) {
+    float* const LSE = task.LSE + int64_t{head} * task.N_q;
+    finish<T>(O_reg, rows, task.scale_log2, LSE, task.N_q, i);
 }
 
 /// The task of a launch whose blocks own Tiles::Br queries each. With a mask, waves of `places`

@@ -1,6 +1,7 @@
 #include "common/harness/files/text.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <iterator>
 
@@ -32,6 +33,24 @@ std::string in_quotes(std::string_view text) {
         shown += c >= ' ' && c <= '~' ? c : '?';
     }
     return shown + (text.size() > longest ? "...'" : "'");
+}
+
+std::optional<std::vector<int64_t>> whole_numbers(const std::string& text) {
+    std::vector<int64_t> numbers;
+    const char* at = text.data();
+    const char* const end = at + text.size();
+    while (true) {
+        int64_t number = 0;
+        const auto [behind, error] = std::from_chars(at, end, number);
+        if (error != std::errc() || (behind != end && *behind != ',')) {
+            return std::nullopt;
+        }
+        numbers.push_back(number);
+        if (behind == end) {
+            return numbers;
+        }
+        at = behind + 1;
+    }
 }
 
 } // namespace flash

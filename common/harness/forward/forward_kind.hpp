@@ -24,6 +24,11 @@ class ForwardKind : public Rung {
                   std::span<const float> lse, const Progress& progress, int64_t rows_of_head) const;
 
   protected:
+    /// A kind whose description is another one; of `rung_`, its functions are empty.
+    template <class Described>
+    ForwardKind(const Described& described, const ForwardRung& rung)
+        : Rung(described), rung_(rung) {}
+
     Call call(const Problem& problem, DType dtype) const override;
     double host_bytes(const Problem& problem, DType dtype, bool check) const override;
 

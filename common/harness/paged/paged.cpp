@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <limits>
 #include <numeric>
@@ -15,26 +14,6 @@ namespace flash {
 namespace {
 
 constexpr int64_t usual_page = 64;
-
-/// The numbers of "1000,0,37".
-std::vector<int64_t> parse_lengths(const std::string& text) {
-    std::vector<int64_t> lengths;
-    const char* at = text.data();
-    const char* const end = at + text.size();
-    while (true) {
-        int64_t length = 0;
-        const auto [behind, error] = std::from_chars(at, end, length);
-        if (error != std::errc() || (behind != end && *behind != ',')) {
-            throw Error("--lengths needs whole numbers with commas between them, or random, got " +
-                        in_quotes(text));
-        }
-        lengths.push_back(length);
-        if (behind == end) {
-            return lengths;
-        }
-        at = behind + 1;
-    }
-}
 
 template <class T>
 std::function<void(const Call::Pointers&)> bound(const PagedCache& cache,
@@ -86,7 +65,12 @@ void PagedKind::plan(Report& report, const Options&) {
     } else if (*lengths_given_ == "random") {
         lengths_ = random_lengths(p, report.seed);
     } else {
-        lengths_ = parse_lengths(*lengths_given_);
+        const std::optional<std::vector<int64_t>> lengths = whole_numbers(*lengths_given_);
+        if (!lengths) {
+            throw Error("--lengths needs whole numbers with commas between them, or random, got " +
+                        in_quotes(*lengths_given_));
+        }
+        lengths_ = *lengths;
     }
     const int64_t page = page_.value_or(usual_page);
     require_lengths(p, page, lengths_);

@@ -162,6 +162,11 @@ std::optional<Options> parse_options(Rung& rung, int argc, const char* const* ar
         throw Error(message + "\nsee " + rung.name + " --help");
     }
     if (const std::vector<std::string> unknown = app.remaining(); !unknown.empty()) {
+        for (const char* const option : {"--lengths", "--kv-lengths"}) {
+            if (unknown.front().starts_with(option)) {
+                throw Error(rung.name + " knows no " + option + "; the rung packed_sequences does");
+            }
+        }
         throw Error("unknown option " + in_quotes(unknown.front()) + "\nsee " + rung.name +
                     " --help");
     }

@@ -9,7 +9,6 @@
 #include "common/harness/files/output_file.hpp"
 #include "common/harness/files/safetensors.hpp"
 #include "common/harness/files/text.hpp"
-#include "common/harness/program/input_tensors.hpp"
 #include "common/harness/program/limits.hpp"
 #include "common/harness/program/progress.hpp"
 
@@ -37,8 +36,9 @@ std::optional<Plan> make_plan(Rung& rung, int argc, const char* const* argv) {
     report.input = options->input;
     report.seed = options->seed.value_or(0);
     report.dtype = options->dtype.value_or(rung.dtypes.at(0));
-    report.problem = make_problem(rung, *options);
+    report.problem = rung.problem(*options);
     report.flops = rung.flops(report.problem);
+    report.rows = report.problem.lse_size();
     rung.plan(report, *options);
     require_supported(rung, report.problem, report.dtype);
     if (options->output) {

@@ -18,6 +18,7 @@ struct Report {
     std::optional<std::string> input; // the file, or else
     uint64_t seed = 0;                // the seed of random input
     double flops = 0;                 // of the problem
+    int64_t rows = 0;                 // of O, over all heads
     // of the first run, or of a second one when that is quick: the first one starts threads
     double seconds = 0;
     std::optional<Benchmark> benchmark;

@@ -61,6 +61,7 @@ std::string format_json(const Report& report) {
         {"portions", 1},
         {"page", nullptr},
         {"lengths", nullptr},
+        {"kv_lengths", nullptr},
         {"dtype", dtype_name(report.dtype)},
         {"input", report.input ? Json(*report.input) : Json(nullptr)},
         {"seed", report.input ? Json(nullptr) : Json(report.seed)},

@@ -63,10 +63,10 @@ std::string verdict_lines(const Report& report) {
             lines += format("%-9s error %.3g, allowed %.3g\n", one.name, one.error, one.bound) +
                      one.remark;
         }
-        if (verdict.rows < report.problem.lse_size()) {
+        if (verdict.rows < report.rows) {
             lines += format("          of %lld rows; the other %lld were not compared\n",
                             static_cast<long long>(verdict.rows),
-                            static_cast<long long>(report.problem.lse_size() - verdict.rows));
+                            static_cast<long long>(report.rows - verdict.rows));
         }
     }
     if (report.ok()) {

@@ -4,6 +4,7 @@
 
 #include "common/harness/program/command_line.hpp"
 #include "common/harness/program/device_run.hpp"
+#include "common/harness/program/input_tensors.hpp"
 #include "common/harness/program/limits.hpp"
 #include "common/harness/program/run_report.hpp"
 
@@ -22,6 +23,8 @@ std::unique_ptr<AnyRun> Rung::on(const Problem& problem, const Inputs& inputs,
     require_supported(*this, problem, inputs.dtype);
     return make_run(problem, inputs, margin);
 }
+
+Problem Rung::problem(const Options& options) { return make_problem(*this, options); }
 
 Call Rung::call_with(const Problem& problem, std::vector<TensorSpec> inputs,
                      std::vector<TensorSpec> outputs) const {

@@ -87,6 +87,8 @@ class Rung {
     // For the program, in the order in which it calls them (program.cpp).
     virtual Help help() const { return {}; }
     virtual void add_options(CommandLine&) {}
+    /// The problem of the command line. Throws Error when shapes disagree, as make_problem does.
+    virtual Problem problem(const Options&);
     /// Refuses what the kind's options do not allow, and notes what the report says of them.
     virtual void plan(Report&, const Options&) {}
     virtual double flops(const Problem& problem) const { return problem.flops(); }

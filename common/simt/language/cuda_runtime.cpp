@@ -6,6 +6,7 @@
 #include <new>
 
 #include "common/error.hpp"
+#include "common/simt/language/launch.hpp"
 #include "common/simt/language/pointer_check.hpp"
 #include "common/simt/machine/symbols.hpp"
 

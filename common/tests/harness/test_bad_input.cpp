@@ -71,6 +71,15 @@ TEST_CASE("refused: unknown options") {
     refuses({"--causal", "\x1b[2J"}, {"unknown option '?[2J'"});
 }
 
+TEST_CASE("refused: lengths, in one line, where sequences do not lie on a line") {
+    for (const std::vector<std::string>& arguments :
+         {std::vector<std::string>{"--lengths", "5,0,70"}, {"--lengths=5"}}) {
+        refuses(arguments, {"fake_rung knows no --lengths; the rung packed_sequences does\n"});
+        CHECK(std::ranges::count(run_fake_rung(arguments).err, '\n') == 1);
+    }
+    refuses({"--kv-lengths", "5"}, {"knows no --kv-lengths; the rung packed_sequences does"});
+}
+
 TEST_CASE("refused: values that are no values") {
     refuses({"--q-len", "abc"}, {"--q-len: needs a whole number, got 'abc'"});
     refuses({"--q-len", "12x"}, {"--q-len: needs a whole number, got '12x'"});

@@ -48,7 +48,15 @@ template <class T> T* at(void* tensor) { return static_cast<T*>(tensor); }
 #ifdef RUNG_BACKWARD
 template <class T> flash::Backward<T> function() { return RUNG::attention_backward; }
 #else
-template <class T> flash::Forward<T> function() { return RUNG::attention; }
+/// A rung for lines of tokens has another one.
+template <class T> constexpr bool on_tensors = requires { flash::Forward<T>(RUNG::attention); };
+template <class T> flash::Forward<T> function() {
+    if constexpr (on_tensors<T>) {
+        return RUNG::attention;
+    } else {
+        throw std::invalid_argument("it takes sequences on a line: attention_packed");
+    }
+}
 #endif
 
 template <class T> void start(const flash::Problem& p, void* const* x, void* workspace) {
@@ -63,6 +71,11 @@ template <class T> void start(const flash::Problem& p, void* const* x, void* wor
 
 /// What the caller brings; a CPU rung allocates its workspace itself.
 template <class T> int64_t workspace_of(const flash::Problem& p) {
+#ifndef RUNG_BACKWARD
+    if constexpr (!on_tensors<T>) {
+        return workspace_bytes(p);
+    }
+#endif
     return function<T>().takes_workspace() ? workspace_bytes(p) : 0;
 }
 
@@ -145,6 +158,37 @@ void run_paged(const flash::Problem& p, const int64_t* sizes, void* const* x, vo
               [&](void* const* there, void* memory) { start_paged<T>(p, sizes, there, memory); });
 #else
     start_paged<T>(p, sizes, x, workspace);
+#endif
+}
+#endif
+
+#if !defined(RUNG_FP32) && !defined(RUNG_BACKWARD)
+/// `totals`: rows of Q, rows of K and V.
+template <class T>
+void run_packed(const flash::Problem& p, const int64_t* totals, void* const* x,
+                [[maybe_unused]] void* workspace) {
+    const auto start = [&](void* const* there, void* memory) {
+        if constexpr (on_tensors<T>) {
+            throw std::invalid_argument("it takes no sequences on a line; packed_sequences does");
+        } else {
+            const flash::PackedSequences line{.total_q = totals[0],
+                                              .total_kv = totals[1],
+                                              .cu_seqlens_q = at<int>(there[3]),
+                                              .cu_seqlens_kv = at<int>(there[4])};
+            RUNG::attention(p, line, at<const T>(there[0]), at<const T>(there[1]),
+                            at<const T>(there[2]), at<T>(there[5]), at<float>(there[6]), memory);
+        }
+    };
+#ifdef RUNG_ON_SIMT
+    const int64_t q = totals[0] * p.heads * p.head_dim * int64_t{sizeof(T)};
+    const int64_t kv = totals[1] * p.kv_heads * p.head_dim * int64_t{sizeof(T)};
+    const int64_t ends = (p.batch + 1) * int64_t{sizeof(int)};
+    const char* const names[] = {"Q", "K", "V", "cu_seqlens_q", "cu_seqlens_kv", "O", "LSE"};
+    const int64_t bytes[] = {
+        q, kv, kv, ends, ends, q, totals[0] * p.heads * int64_t{sizeof(float)}};
+    on_device(names, bytes, 5, x, workspace_of<T>(p), start);
+#else
+    start(x, workspace);
 #endif
 }
 #endif
@@ -303,6 +347,27 @@ extern "C" int rung_attention_paged([[maybe_unused]] int bf16, const int64_t* si
 #else
         bf16 != 0 ? run_paged<flash::Bfloat16>(p, cache, tensors, workspace)
                   : run_paged<flash::Half>(p, cache, tensors, workspace);
+#endif
+    };
+    return outcome_of(work, message, message_size);
+}
+
+/// The same of sequences on a line (common/packed_sequences.hpp), where the rung can. N_q and N_kv
+/// are bounds of their lengths. `totals`: rows of Q, rows of K and V. `tensors` are Q, K, V,
+/// cu_seqlens_q, cu_seqlens_kv, O and LSE.
+extern "C" int rung_attention_packed([[maybe_unused]] int bf16, const int64_t* sizes, float scale,
+                                     int causal, [[maybe_unused]] const int64_t* totals,
+                                     [[maybe_unused]] void* const* tensors,
+                                     [[maybe_unused]] void* workspace, int device, void* stream,
+                                     char* message, size_t message_size) {
+    const auto work = [&] {
+        [[maybe_unused]] const flash::Problem p = valid_problem(sizes, scale, causal);
+        work_on(device, stream);
+#if defined(RUNG_FP32) || defined(RUNG_BACKWARD)
+        throw std::invalid_argument("it takes no sequences on a line; packed_sequences does");
+#else
+        bf16 != 0 ? run_packed<flash::Bfloat16>(p, totals, tensors, workspace)
+                  : run_packed<flash::Half>(p, totals, tensors, workspace);
 #endif
     };
     return outcome_of(work, message, message_size);

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-__all__ = ["attention", "attention_paged"]
+__all__ = ["attention", "attention_packed", "attention_paged"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,8 +17,8 @@ UNORDERED = ("backward_one_kernel", "backward_roles", "backward_wgmma", "backwar
 
 # For decoding: so few rows for each K/V head that its keys are worth sharing out.
 FOR_FEW_QUERIES = ("split_kv",)
-# Steps on the way there, for several GPUs, or for windows: run when asked for by name.
-BY_NAME = ("packed_heads", "page_table", "paged_kv", "ring_attention", "window")
+# Steps on the way there, for several GPUs, for windows, or for lines: run when asked for by name.
+BY_NAME = ("packed_heads", "page_table", "paged_kv", "ring_attention", "window", "packed_sequences")
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,14 @@ if not (ROOT / "steps/ladder.txt").is_file():
     raise ImportError("flash_steps builds the rungs of a clone: in one, pip install -e .")
 
 
+ENTRIES = ("attention", "attention_paged", "attention_window", "attention_packed")
+
+
 class Found(ctypes.Structure):
     """A rung, as operator.cpp wants it described."""
 
     _fields_ = [
-        ("attention", ctypes.c_void_p),
-        ("attention_paged", ctypes.c_void_p),
-        ("attention_window", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ENTRIES),
         ("workspace_bytes", ctypes.c_void_p),
         ("emulated", ctypes.c_int),
         ("unordered", ctypes.c_int),
@@ -59,7 +60,7 @@ def find(
         wanted = rung.decode(), bool(backward), dtype.decode(), head_dim
         chosen = choose(*wanted, gpu, bool(ordered), bool(few_queries))
         functions = functions_of(chosen, gpu)
-        for name in ("attention", "attention_paged", "attention_window", "workspace_bytes"):
+        for name in (*ENTRIES, "workspace_bytes"):
             function = getattr(functions, f"rung_{name}")
             setattr(found, name, ctypes.cast(function, ctypes.c_void_p).value)
         found.emulated = gpu is None and chosen.cuda
@@ -77,6 +78,7 @@ ctypes.CDLL(library).flash_steps_find_with(find)
 forward = torch.ops.flash_steps.attention.default
 forward_paged = torch.ops.flash_steps.attention_paged.default
 forward_window = torch.ops.flash_steps.attention_window.default
+forward_packed = torch.ops.flash_steps.attention_packed.default
 
 
 def scale_for(scale: float | None, **tensors: torch.Tensor) -> float:
@@ -155,4 +157,40 @@ def attention_paged(
     """
     scale = scale_for(scale, q=q, k_pages=k_pages, v_pages=v_pages, table=table, lengths=lengths)
     o, lse = forward_paged(q, k_pages, v_pages, table, lengths, bool(causal), scale)
+    return (o, lse) if return_lse else o
+
+
+def attention_packed(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_kv: torch.Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    return_lse: bool = False,
+    max_q: int | None = None,
+    max_kv: int | None = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """The same for sequences of any lengths, one after the other on a line of tokens.
+
+    q (total_q, H, d), k and v (total_kv, H_kv, d), contiguous, fp16 or bf16, d 64, 128 or 256.
+    cu_seqlens_q and cu_seqlens_kv (B + 1), int32, begin with 0 and never fall: sequence b owns the
+    rows cu_seqlens[b] to cu_seqlens[b + 1] - 1. Without cu_seqlens_kv it is cu_seqlens_q. Each
+    sequence sees its own keys alone, with a mask of its own. It may have no queries, or no keys:
+    O = 0, LSE = -inf. `max_q` and `max_kv`: no sequence is longer; the number of tokens unless
+    given. A smaller bound saves the kernel a little work. LSE is (H, total_q). Both tables stay
+    where they are: the host never reads them, and a CUDA graph may be replayed after they have
+    changed. They may end before the tokens do; of rows behind them O and LSE are undefined. So
+    nobody checks what they hold. There are no gradients. Raises as attention() does.
+    """
+    cu_seqlens_kv = cu_seqlens_q if cu_seqlens_kv is None else cu_seqlens_kv
+    scale = scale_for(scale, q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_kv=cu_seqlens_kv)
+    bounds = []
+    for name, bound, x in (("max_q", max_q, q), ("max_kv", max_kv, k)):
+        if bound is not None and bound < 1:
+            raise ValueError(f"{name} must be at least 1, got {bound}")
+        tokens = x.shape[0] if x.dim() > 0 else 0  # the operator refuses a scalar
+        bounds.append(tokens if bound is None else bound)
+    o, lse = forward_packed(q, k, v, cu_seqlens_q, cu_seqlens_kv, *bounds, bool(causal), scale)
     return (o, lse) if return_lse else o

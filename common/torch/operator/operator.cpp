@@ -44,6 +44,9 @@ struct Found {
     int (*attention_window)(int bf16, const int64_t* sizes, float scale, int causal, int64_t window,
                             void* const* tensors, void* workspace, int device, void* stream,
                             char* message, size_t message_size);
+    int (*attention_packed)(int bf16, const int64_t* sizes, float scale, int causal,
+                            const int64_t* totals, void* const* tensors, void* workspace,
+                            int device, void* stream, char* message, size_t message_size);
     int64_t (*workspace_bytes)(const int64_t* sizes, int causal);
     int emulated;  // by the SIMT backend, whose kernels take turns
     int unordered; // it adds to dQ in the order in which blocks come
@@ -103,11 +106,12 @@ void* current_stream([[maybe_unused]] int device) {
 }
 
 /// Runs a rung on these tensors, inputs and outputs in the order of its C entry. `sizes` are B, H,
-/// H_kv, N_q, N_kv and d; `cache` those of a cache in pages, or null. With a window, 0 for none,
-/// the tensors may have a sink among them.
+/// H_kv, N_q, N_kv and d; `cache` those of a cache in pages, or null; `totals` the tokens on lines
+/// of queries and of keys, or null. With a window, 0 for none, the tensors may have a sink among
+/// them.
 void run(const Wanted& wanted, const Tensor& q, const int64_t (&sizes)[6], bool causal,
          double scale, std::initializer_list<Tensor> tensors, const int64_t* cache = nullptr,
-         std::optional<int64_t> window = {}) {
+         std::optional<int64_t> window = {}, const int64_t* totals = nullptr) {
     const auto factor = static_cast<float>(scale);
     TORCH_CHECK_VALUE(std::isfinite(factor) && factor > 0, "scale is ", scale,
                       "; as an fp32 number it must be finite and > 0");
@@ -137,6 +141,9 @@ void run(const Wanted& wanted, const Tensor& q, const int64_t (&sizes)[6], bool 
     const int failed =
         window ? rung.attention_window(bf16, sizes, factor, causal, *window, pointers.data(),
                                        memory, device, stream, message, sizeof message)
+        : totals != nullptr
+            ? rung.attention_packed(bf16, sizes, factor, causal, totals, pointers.data(), memory,
+                                    device, stream, message, sizeof message)
         : cache == nullptr
             ? rung.attention(bf16, sizes, factor, causal, pointers.data(), memory, device, stream,
                              message, sizeof message)
@@ -181,9 +188,11 @@ void check_device(const char* name, const Tensor& x, const Tensor& q) {
                       x.device(), "; they must be on the same device");
 }
 
-/// Throws unless these are Q, K and V of a problem, where a rung can read them.
-void check(const Tensor& q, const Tensor& k, const Tensor& v) {
-    const std::pair<const char*, const Tensor&> all[] = {{"q", q}, {"k", k}, {"v", v}};
+using Named = std::pair<const char*, const Tensor&>;
+
+/// Throws unless these are of a rung's type, on q's device, with so many dimensions, and not empty.
+void check_kind(std::initializer_list<Named> all, const Tensor& q, int64_t dimensions,
+                const char* names) {
     for (const auto& [name, x] : all) {
         TORCH_CHECK_TYPE(x.scalar_type() == at::kFloat || x.scalar_type() == at::kHalf ||
                              x.scalar_type() == at::kBFloat16,
@@ -192,16 +201,14 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v) {
         TORCH_CHECK_TYPE(x.scalar_type() == q.scalar_type(), "q is ", type(q), " and ", name,
                          " is ", type(x), "; they must be the same");
         check_device(name, x, q);
-        TORCH_CHECK_VALUE(x.dim() == 4, name, " has ", x.dim(),
-                          " dimensions; (batch, heads, length, head dim) is expected");
+        TORCH_CHECK_VALUE(x.dim() == dimensions, name, " has ", x.dim(), " dimensions; ", names,
+                          " is expected");
         TORCH_CHECK_VALUE(x.numel() > 0, name, " is empty: its shape is ", shape(x));
     }
-    TORCH_CHECK_VALUE(k.sizes() == v.sizes(), "k is ", shape(k), " and v is ", shape(v),
-                      "; they must have the same shape");
-    TORCH_CHECK_VALUE(q.size(0) == k.size(0) && q.size(3) == k.size(3), "q is ", shape(q),
-                      " and k is ", shape(k), "; batch and head dim must be the same");
-    TORCH_CHECK_VALUE(q.size(1) % k.size(1) == 0, "q has ", q.size(1), " heads and k has ",
-                      k.size(1), "; the first must be a multiple of the second");
+}
+
+/// Throws unless the rows are where a rung can read them.
+void check_rows(std::initializer_list<Named> all) {
     for (const auto& [name, x] : all) {
         TORCH_CHECK_VALUE(
             x.is_contiguous(), name,
@@ -209,6 +216,41 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v) {
             ".contiguous()");
         TORCH_CHECK_VALUE(reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 == 0, name,
                           " does not begin at a multiple of 16 bytes; pass ", name, ".clone()");
+    }
+}
+
+/// Throws unless these are Q, K and V of a problem, where a rung can read them.
+void check(const Tensor& q, const Tensor& k, const Tensor& v) {
+    check_kind({{"q", q}, {"k", k}, {"v", v}}, q, 4, "(batch, heads, length, head dim)");
+    TORCH_CHECK_VALUE(k.sizes() == v.sizes(), "k is ", shape(k), " and v is ", shape(v),
+                      "; they must have the same shape");
+    TORCH_CHECK_VALUE(q.size(0) == k.size(0) && q.size(3) == k.size(3), "q is ", shape(q),
+                      " and k is ", shape(k), "; batch and head dim must be the same");
+    TORCH_CHECK_VALUE(q.size(1) % k.size(1) == 0, "q has ", q.size(1), " heads and k has ",
+                      k.size(1), "; the first must be a multiple of the second");
+    check_rows({{"q", q}, {"k", k}, {"v", v}});
+}
+
+/// Throws unless these are Q, K and V of sequences on a line. What cu_seqlens hold nobody looks at:
+/// on a GPU the host would have to wait for it.
+void check_packed(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cu_seqlens_q,
+                  const Tensor& cu_seqlens_kv) {
+    check_kind({{"q", q}, {"k", k}, {"v", v}}, q, 3, "(tokens, heads, head dim)");
+    TORCH_CHECK_VALUE(k.sizes() == v.sizes() && q.size(2) == k.size(2), "q is ", shape(q),
+                      ", k is ", shape(k), " and v is ", shape(v),
+                      "; k and v must have the same shape, and q their head dim");
+    TORCH_CHECK_VALUE(q.size(1) % k.size(1) == 0, "q has ", q.size(1), " heads and k has ",
+                      k.size(1), "; the first must be a multiple of the second");
+    check_rows({{"q", q}, {"k", k}, {"v", v}});
+    for (const auto& [name, x] :
+         {Named{"cu_seqlens_q", cu_seqlens_q}, Named{"cu_seqlens_kv", cu_seqlens_kv}}) {
+        TORCH_CHECK_TYPE(x.scalar_type() == at::kInt, name, " is ", type(x),
+                         "; torch.int32 is expected");
+        check_device(name, x, q);
+        TORCH_CHECK_VALUE(x.dim() == 1 && x.size(0) > 1 && x.size(0) == cu_seqlens_q.size(0) &&
+                              x.is_contiguous(),
+                          name, " is ", shape(x), " and cu_seqlens_q ", shape(cu_seqlens_q),
+                          "; both are expected to have a number more than there are sequences");
     }
 }
 
@@ -275,6 +317,9 @@ using Paged = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Ten
 using Window = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&,
                                           const std::optional<Tensor>&, int64_t, bool, double,
                                           Text);
+using Packed = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&,
+                                          const Tensor&, const Tensor&, int64_t, int64_t, bool,
+                                          double);
 using Backward = std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&,
                                                     const Tensor&, const Tensor&, const Tensor&,
                                                     bool, double, Text);
@@ -323,6 +368,31 @@ std::tuple<Tensor, Tensor> attention_paged(const Tensor& q, const Tensor& k, con
     const int64_t cache[] = {k.size(0),  page_stride, head_stride,
                              row_stride, k.size(2),   table.size(1)};
     run(wanted, q, sizes, causal, scale, {q, k, v, table, lengths, o, lse}, cache);
+    return {o, lse};
+}
+
+/// O (total_q, H, d) and LSE (H, total_q) of sequences on a line, none of them longer than max_q
+/// and max_kv.
+std::tuple<Tensor, Tensor> attention_packed(const Tensor& q, const Tensor& k, const Tensor& v,
+                                            const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_kv,
+                                            int64_t max_q, int64_t max_kv, bool causal,
+                                            double scale) {
+    check_packed(q, k, v, cu_seqlens_q, cu_seqlens_kv);
+    const c10::OptionalDeviceGuard guard(q.device());
+    Tensor o = at::empty_like(q);
+    Tensor lse = at::empty({q.size(1), q.size(0)}, q.options().dtype(at::kFloat));
+    const Wanted wanted{.rung = "packed_sequences",
+                        .backward = false,
+                        .ordered = false,
+                        .type = q.scalar_type(),
+                        .head_dim = q.size(2),
+                        .few_queries = false,
+                        .device = gpu_of(q)};
+    const int64_t sizes[] = {
+        cu_seqlens_q.size(0) - 1, q.size(1), k.size(1), max_q, max_kv, q.size(2)};
+    const int64_t totals[] = {q.size(0), k.size(0)};
+    run(wanted, q, sizes, causal, scale, {q, k, v, cu_seqlens_q, cu_seqlens_kv, o, lse}, nullptr,
+        {}, totals);
     return {o, lse};
 }
 
@@ -392,6 +462,18 @@ std::tuple<Tensor, Tensor> attention_paged_shapes(const Tensor& q, const Tensor&
                                                   const Tensor&, const Tensor&, bool, double) {
     return {at::empty_like(q),
             at::empty_symint(q.sym_sizes().slice(0, 3), q.options().dtype(at::kFloat))};
+}
+
+std::tuple<Tensor, Tensor> attention_packed_shapes(const Tensor& q, const Tensor& k,
+                                                   const Tensor& v, const Tensor& cu_seqlens_q,
+                                                   const Tensor& cu_seqlens_kv, int64_t, int64_t,
+                                                   bool, double) {
+    check_device("k", k, q);
+    check_device("v", v, q);
+    check_device("cu_seqlens_q", cu_seqlens_q, q);
+    check_device("cu_seqlens_kv", cu_seqlens_kv, q);
+    return {at::empty_like(q),
+            at::empty_symint({q.sym_size(1), q.sym_size(0)}, q.options().dtype(at::kFloat))};
 }
 
 std::tuple<Tensor, Tensor> attention_window_shapes(const Tensor& q, const Tensor&, const Tensor&,
@@ -495,6 +577,16 @@ std::tuple<Tensor, Tensor> attention_paged_with_autocast(const Tensor& q, const 
     return attention.call(cast(q), k, v, table, lengths, causal, scale);
 }
 
+std::tuple<Tensor, Tensor>
+attention_packed_with_autocast(const Tensor& q, const Tensor& k, const Tensor& v,
+                               const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_kv,
+                               int64_t max_q, int64_t max_kv, bool causal, double scale) {
+    const InTypeOfAutocast cast(q);
+    static const auto attention = operator_named<Packed>("flash_steps::attention_packed");
+    return attention.call(cast(q), cast(k), cast(v), cu_seqlens_q, cu_seqlens_kv, max_q, max_kv,
+                          causal, scale);
+}
+
 std::tuple<Tensor, Tensor> attention_window_with_autocast(const Tensor& q, const Tensor& k,
                                                           const Tensor& v,
                                                           const std::optional<Tensor>& sink,
@@ -520,6 +612,10 @@ TORCH_LIBRARY(flash_steps, library) {
     library.def("attention_window(Tensor q, Tensor k, Tensor v, Tensor? sink, int window, bool "
                 "causal, float scale, str rung) -> (Tensor o, Tensor lse)",
                 tags);
+    library.def("attention_packed(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor "
+                "cu_seqlens_kv, int max_q, int max_kv, bool causal, float scale) -> (Tensor o, "
+                "Tensor lse)",
+                tags);
     library.def("attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, "
                 "bool causal, "
                 "float scale, str rung) -> (Tensor dq, Tensor dk, Tensor dv)",
@@ -529,35 +625,41 @@ TORCH_LIBRARY_IMPL(flash_steps, CPU, library) {
     library.impl("attention", attention);
     library.impl("attention_paged", attention_paged);
     library.impl("attention_window", attention_window);
+    library.impl("attention_packed", attention_packed);
     library.impl("attention_backward", attention_backward);
 }
 TORCH_LIBRARY_IMPL(flash_steps, CUDA, library) {
     library.impl("attention", attention);
     library.impl("attention_paged", attention_paged);
     library.impl("attention_window", attention_window);
+    library.impl("attention_packed", attention_packed);
     library.impl("attention_backward", attention_backward);
 }
 TORCH_LIBRARY_IMPL(flash_steps, Meta, library) {
     library.impl("attention", attention_shapes);
     library.impl("attention_paged", attention_paged_shapes);
     library.impl("attention_window", attention_window_shapes);
+    library.impl("attention_packed", attention_packed_shapes);
     library.impl("attention_backward", attention_backward_shapes);
 }
 TORCH_LIBRARY_IMPL(flash_steps, Autograd, library) {
     library.impl("attention", attention_with_autograd);
     library.impl("attention_paged", torch::autograd::autogradNotImplementedFallback());
     library.impl("attention_window", torch::autograd::autogradNotImplementedFallback());
+    library.impl("attention_packed", torch::autograd::autogradNotImplementedFallback());
     library.impl("attention_backward", torch::autograd::autogradNotImplementedFallback());
 }
 TORCH_LIBRARY_IMPL(flash_steps, AutocastCPU, library) {
     library.impl("attention", attention_with_autocast);
     library.impl("attention_paged", attention_paged_with_autocast);
     library.impl("attention_window", attention_window_with_autocast);
+    library.impl("attention_packed", attention_packed_with_autocast);
 }
 TORCH_LIBRARY_IMPL(flash_steps, AutocastCUDA, library) {
     library.impl("attention", attention_with_autocast);
     library.impl("attention_paged", attention_paged_with_autocast);
     library.impl("attention_window", attention_window_with_autocast);
+    library.impl("attention_packed", attention_packed_with_autocast);
 }
 
 extern "C" void flash_steps_find_with(Find find) { find_in_python = find; }

@@ -4,12 +4,12 @@ import argparse
 import json
 
 import pytest
-from lab import bench, counters, harness, records, timing
+from lab import bench, counters, harness, records, texts, timing
 from lab.__main__ import VERBS, main
 from lab.ladder import LabError
 
 
-@pytest.mark.parametrize("verb", set(VERBS) - {"golden-data"})  # which needs PyTorch
+@pytest.mark.parametrize("verb", set(VERBS) - {"golden-data", "golden-lines"})  # PyTorch
 def test_help_and_bad_input(verb, capsys):
     for option, code in (("--help", 0), ("--no-such-option", 2)):
         with pytest.raises(SystemExit) as left:
@@ -19,6 +19,13 @@ def test_help_and_bad_input(verb, capsys):
     printed = capsys.readouterr()
     for text in printed:  # of --help, and of the error
         assert f"usage: {'scripts/' if own else 'lab '}{verb} " in text
+
+
+def test_texts_fill_a_line_and_are_counted_by_their_visible_pairs():
+    lengths = texts.lengths_of(512)
+    assert sum(lengths) == texts.TOKENS and len(lengths) == 22 and max(lengths) == 2022
+    assert texts.flops_of([3, 1], heads=2, d=64, causal=False) == 4 * 2 * 64 * 10
+    assert texts.flops_of([3, 1], heads=2, d=64, causal=True) == 4 * 2 * 64 * 7
 
 
 def test_bench_without_a_gpu_leaves_what_is_built_for_one(tmp_path, monkeypatch):
