@@ -3,9 +3,11 @@
 The 24 cases have 16,384 tokens and heads x d = 2048: d = 64 and 128, full and causal, N = 512 to
 16384. Tensor-core rungs stand beside FlashAttention-2, cuDNN and, where Python finds Triton, the
 kernel of docs/examples/triton_attention.py; with --dtype fp32 the fp32 rungs from micro_tiles on
-stand beside the memory-efficient kernel. In bf16 FlashAttention-3's forward pass is one of the
-programs where Python finds the wheel fa3-fwd. Each program is held to the suite's rule, against
-float64, on the tensors that are timed.
+stand beside the memory-efficient kernel. Where Python finds the wheels, two more libraries are
+among the programs: FlashAttention-3's forward pass (fa3-fwd, bf16), and FlashAttention-4
+(flash-attn-4), whose backward pass is there twice, as it is and with `deterministic`. FA4 is not in
+--decode, because it does not split keys on Hopper. Each program is held to the suite's rule,
+against float64, on the tensors that are timed.
 
     lab compare                      all tensor-core rungs, 24 cases, bf16
     lab compare block_order lean_softmax --dtype fp16 --lengths 4096,16384 --sigma 1,2,4,8,16
@@ -224,6 +226,9 @@ def main(options: argparse.Namespace) -> int:
     if options.dtype == "bf16" and not backward:
         fa3, version = timing.flash_attention_3(splits=0 if options.decode else 1)
         programs, versions = programs | fa3, versions | version
+    if options.dtype != "fp32" and not options.decode:
+        fa4, version = timing.flash_attention_4(gradients=backward)
+        programs, versions = programs | fa4, versions | version
     unchecked: tuple[str, ...] = ()
     if options.decode:
         programs, unchecked = programs | {"copy": copy_of_K()}, ("copy",)

@@ -137,7 +137,7 @@ def label(program: str) -> str:
     """A program as tables write it."""
     if program in order_of_rungs():
         return f"`{program}`"
-    return re.sub(r"^FA(?=\d$)", "FlashAttention-", program)
+    return re.sub(r"^FA(?=\d\b)", "FlashAttention-", program)
 
 
 def mask(causal: Any) -> str:
@@ -301,7 +301,7 @@ def is_library(row: Row) -> bool:
 
 
 def name_of(row: Row) -> str:
-    of_pytorch = is_library(row) and row["program"] not in ("FA3", "Triton")
+    of_pytorch = is_library(row) and not row["program"].startswith(("FA3", "FA4", "Triton"))
     return "PyTorch, " + label(row["program"]) if of_pytorch else label(row["program"])
 
 

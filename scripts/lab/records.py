@@ -78,7 +78,7 @@ METRICS = {
 
 KINDS = {
     "rung": "of the ladder: timed, checked or compiled",
-    "library": "the same problem by PyTorch",
+    "library": "the same problem by PyTorch, FA3, FA4 or Triton",
     "kernel": "what ncu counted of one kernel (METRICS)",
     "ceiling": "what a unit of the machine reached by itself: value, in FLOP/s, bytes/s or 1/s",
     "example": "a program of docs/examples: how many numbers (value) are wrong; a tool's report",
@@ -88,7 +88,8 @@ KINDS = {
 }
 # extra_bytes: memory beyond compulsory_bytes, which are Q, K, V, O and LSE once. of_allowed_error:
 # the largest error over what the rule allows. unit: the ceiling of what does the products. code: a
-# fingerprint. clock in MHz and power in W, after the case.
+# fingerprint. clock in MHz: lab compare measures it at the end of each round and takes the median,
+# others ask nvidia-smi after the case. power in W, after the case.
 COLUMNS = set(METRICS) | set(
     """
     program kind rung dtype B H H_kv N_q N_kv d causal sigma pattern ms min_ms max_ms spread

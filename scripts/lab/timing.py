@@ -19,7 +19,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 from types import ModuleType
@@ -119,12 +120,24 @@ def library(name: str, dtype: str) -> Program:
     return attention
 
 
+def rows_before_heads() -> Callable[..., list[Tensor]]:
+    """f(q, ...) -> the same tensors as (B, N, H, d), which FA3 and FA4 want. They are made when it
+    meets q, so not in the timed rounds."""
+    kept: dict[str, Any] = {}
+
+    def own(q: Tensor, *others: Tensor) -> list[Tensor]:
+        if kept.get("q") is not q:
+            kept.update(q=q, own=[x.transpose(1, 2).contiguous() for x in (q, *others)])
+        return kept["own"]
+
+    return own
+
+
 def flash_attention_3(splits: int = 1) -> tuple[dict[str, Program], dict[str, str]]:
     """{"FA3": f(q, k, v, causal, o, lse) -> O} of the wheel fa3-fwd, and {"fa3": its version}.
     `splits`: into how many parts it cuts the keys; 0 leaves that to it.
 
-    Both are empty where Python has no such wheel. It has the forward pass, in bf16. Its tensors are
-    (B, N, H, d); they are made when it meets q, so not in the timed rounds.
+    Both are empty where Python has no such wheel. It has the forward pass, in bf16.
     """
     try:
         from fa3_fwd_interface import flash_attn_func
@@ -133,14 +146,74 @@ def flash_attention_3(splits: int = 1) -> tuple[dict[str, Program], dict[str, st
     except ImportError as error:
         cli.say(f"FA3 left out: {error}; pip install --no-deps fa3-fwd")
         return {}, {}
-    kept: dict[str, Any] = {}
+    own = rows_before_heads()
 
     def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool, *_: Tensor) -> Tensor:
-        if kept.get("q") is not q:
-            kept.update(q=q, own=[x.transpose(1, 2).contiguous() for x in (q, k, v)])
-        return flash_attn_func(*kept["own"], causal=causal, num_splits=splits).transpose(1, 2)
+        o = flash_attn_func(*own(q, k, v), causal=causal, num_splits=splits)
+        return o.transpose(1, 2)
 
     return {"FA3": attention}, {"fa3": version}
+
+
+def flash_attention_4(gradients: bool = False) -> tuple[dict[str, Program], dict[str, str]]:
+    """{"FA4": f(q, k, v, causal, o, lse) -> O} of the wheel flash-attn-4, and {"fa4": its version}.
+    With `gradients` the programs are backward ones: "FA4", and "FA4 deterministic", whose gradients
+    have the same bits in every run.
+
+    Both are empty where Python has no such wheel. The first call with each new kind of problem
+    compiles for seconds.
+    """
+    try:
+        from flash_attn.cute.interface import _flash_attn_bwd, flash_attn_func
+
+        version = importlib.metadata.version("flash-attn-4")
+    except ImportError as error:
+        cli.say(f"FA4 left out: {error}; pip install flash-attn-4")
+        return {}, {}
+    # Whenever it compiles, its compiler warns of a default argument of that name.
+    warnings.filterwarnings("ignore", message=".*aux_data", category=UserWarning)
+    own = rows_before_heads()
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool, *_: Tensor) -> Tensor:
+        with what_it_cannot():
+            o = flash_attn_func(*own(q, k, v), causal=causal)
+        return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
+
+    def backward(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        causal: bool,
+        o: Tensor,
+        lse: Tensor,
+        do: Tensor,
+        *_: Tensor,
+        deterministic: bool = False,
+    ) -> list[Tensor]:
+        with what_it_cannot():
+            found = _flash_attn_bwd(
+                *own(q, k, v, o, do),
+                lse,
+                softmax_scale=1 / math.sqrt(q.shape[-1]),
+                causal=causal,
+                deterministic=deterministic,
+            )
+        return [gradient.transpose(1, 2) for gradient in found[:3]]
+
+    if not gradients:
+        return {"FA4": attention}, {"fa4": version}
+    ordered = functools.partial(backward, deterministic=True)
+    return {"FA4": backward, "FA4 deterministic": ordered}, {"fa4": version}
+
+
+@contextlib.contextmanager
+def what_it_cannot() -> Iterator[None]:
+    """FA4 refuses a case by errors of many types, its compiler's among them. They become the one
+    that leaves a library out."""
+    try:
+        yield
+    except Exception as error:
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 def triton_kernel() -> tuple[dict[str, Program], dict[str, str]]:
@@ -454,11 +527,36 @@ def with_gradient(torch: ModuleType, q: Tensor, k: Tensor, v: Tensor, causal: bo
     ]
 
 
+SPIN = 100_000  # of the SM's clocks, about 50 us
+
+
+def clock_now(torch: ModuleType) -> Callable[[], float]:
+    """Queues a measurement of the SM's clock behind all that the GPU has been given; what is
+    returned tells MHz once the GPU has come that far.
+
+    When nvidia-smi answers, the rounds are over and the clock may have risen again. So a kernel
+    spins until clock64 has counted on by a known number, while events take the time by the GPU's
+    own timer. It does so twice: in the difference the time of a launch cancels out.
+    """
+    before, between, after = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+    before.record()
+    torch.cuda._sleep(SPIN)
+    between.record()
+    torch.cuda._sleep(3 * SPIN)
+    after.record()
+
+    def megahertz() -> float:
+        milliseconds = between.elapsed_time(after) - before.elapsed_time(between)
+        return 2 * SPIN / milliseconds / 1e3
+
+    return megahertz
+
+
 def interleaved(
     torch: ModuleType, programs: Mapping[str, Program], rounds: int
 ) -> tuple[dict[str, list[float]], dict[str, float | None]]:
-    """{name: milliseconds of each round}, and clock and power after them. In each round every
-    program runs once.
+    """{name: milliseconds of each round}, the median of the clocks at the end of each round, and
+    the power after the last. In each round every program runs once.
 
     The order is drawn by lot, because in a fixed one the clocks that one program leaves are always
     the same other's. The first round is not timed. The GPU sleeps at the start of each round, while
@@ -469,6 +567,7 @@ def interleaved(
     beyond_L2, total = torch.zeros(64 << 20, device="cuda"), torch.empty((), device="cuda")
     events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in programs}
     order, shuffle = list(programs.items()), random.Random(1).shuffle
+    clocks = []
     for number in range(rounds + 1):
         torch.cuda._sleep(500_000 * len(order))  # clocks: 0.25 ms for each program
         shuffle(order)
@@ -480,7 +579,10 @@ def interleaved(
             end.record()
             if number:
                 events[name].append((start, end))
+        megahertz = clock_now(torch)
         torch.cuda.synchronize()
+        if number:
+            clocks.append(megahertz())
     return {
         name: [start.elapsed_time(end) for start, end in pairs] for name, pairs in events.items()
-    }, clock_and_power()
+    }, clock_and_power() | {"clock": round(statistics.median(clocks))}

@@ -1,10 +1,14 @@
 """What is timed and counted: ratios, counters, and lab bench on a program that is a stand-in."""
 
 import argparse
+import importlib.metadata
 import json
+import sys
+import types
+import warnings
 
 import pytest
-from lab import bench, counters, harness, records, texts, timing
+from lab import bench, counters, harness, record_tables, records, texts, timing
 from lab.__main__ import VERBS, main
 from lab.ladder import LabError
 
@@ -165,3 +169,147 @@ def test_bench_leaves_out_what_refuses_and_fails_on_wrong_results(bench_on):
     assert code == 2 and "left out: no memory" in said.err
     code, said = bench_on("--quick", answer=f"echo '{json.dumps(REPORT | {'ok': False})}'; exit 1")
     assert code == 1 and "its result is wrong: O is nan" in said.err
+
+
+@pytest.mark.parametrize(
+    "module, of_library",
+    [
+        ("fa3_fwd_interface", timing.flash_attention_3),
+        ("flash_attn.cute.interface", timing.flash_attention_4),
+    ],
+)
+def test_a_wheel_that_is_not_there_is_one_line(module, of_library, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, module, None)  # an import of it fails
+    assert of_library() == ({}, {})
+    said = capsys.readouterr().err
+    assert "left out" in said and "pip install" in said and said.count("\n") == 1
+
+
+class Laid:
+    """A tensor that knows whether its heads come first, and no numbers."""
+
+    shape = (2, 4, 16, 64)
+    copies = 0
+
+    def __init__(self, name, heads_first=True):
+        self.name, self.heads_first = name, heads_first
+
+    def __eq__(self, other):
+        return (self.name, self.heads_first) == (other.name, other.heads_first)
+
+    def transpose(self, one, other):
+        assert (one, other) == (1, 2)
+        return Laid(self.name, not self.heads_first)
+
+    def contiguous(self):
+        Laid.copies += 1
+        return self
+
+
+@pytest.fixture
+def flash_attention_4(monkeypatch):
+    """What a stand-in for the wheel is called with, returns and raises."""
+    found = {"calls": [], "forward": Laid("o", False), "error": None}
+    monkeypatch.setattr(Laid, "copies", 0)
+
+    def called(*tensors, **options):
+        warnings.warn("Argument aux_data (position 9) cannot be converted", stacklevel=1)
+        found["calls"].append((tensors, options))
+        if found["error"]:
+            raise found["error"]
+
+    def forward(*tensors, **options):
+        called(*tensors, **options)
+        return found["forward"]
+
+    def backward(*tensors, **options):
+        called(*tensors, **options)
+        return [Laid(name, False) for name in ("dq", "dk", "dv", "dsink")]
+
+    module = types.SimpleNamespace(flash_attn_func=forward, _flash_attn_bwd=backward)
+    for name in ("flash_attn", "flash_attn.cute"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "flash_attn.cute.interface", module)
+    monkeypatch.setattr(importlib.metadata, "version", {"flash-attn-4": "4.0"}.get)
+    return found
+
+
+def test_flash_attention_4_gets_rows_before_heads_and_copies_once(flash_attention_4):
+    programs, version = timing.flash_attention_4()
+    assert version == {"fa4": "4.0"} and list(programs) == ["FA4"]
+    first, second = ([Laid(name) for name in "qkv"] for _ in range(2))
+    o = flash_attention_4["forward"]
+    for inputs, copies, returned in ((first, 3, o), (first, 3, (o, "lse")), (second, 6, o)):
+        flash_attention_4["forward"] = returned
+        with warnings.catch_warnings(record=True) as warned:
+            assert programs["FA4"](*inputs, True, "o", "lse") == Laid("o")
+            warnings.warn("something else", stacklevel=1)
+        assert [str(one.message) for one in warned] == ["something else"]
+        assert Laid.copies == copies
+    tensors, options = flash_attention_4["calls"][-1]
+    assert list(tensors) == [Laid(name, False) for name in "qkv"] and options == {"causal": True}
+
+
+def test_both_backward_passes_of_flash_attention_4(flash_attention_4):
+    programs, _ = timing.flash_attention_4(gradients=True)
+    q, k, v, o, do = (Laid(name) for name in ("q", "k", "v", "o", "do"))
+    for program in programs.values():
+        found = program(q, k, v, False, o, "lse", do, "dq", "dk", "dv")
+        assert found == [Laid(name) for name in ("dq", "dk", "dv")]
+    rows_first = [Laid(name, False) for name in ("q", "k", "v", "o", "do")]
+    for (tensors, options), deterministic in zip(flash_attention_4["calls"], (False, True)):
+        assert list(tensors) == [*rows_first, "lse"]
+        about = {"softmax_scale": 1 / 8, "causal": False, "deterministic": deterministic}
+        assert options == about
+    labels = ["FlashAttention-4", "FlashAttention-4 deterministic"]
+    assert [record_tables.label(name) for name in programs] == labels
+
+
+def test_a_case_that_flash_attention_4_refuses_is_left_out(flash_attention_4):
+    for error in (AssertionError("head_dim"), ValueError("no"), TypeError()):
+        flash_attention_4["error"] = error
+        with pytest.raises(RuntimeError, match=type(error).__name__):
+            timing.flash_attention_4()[0]["FA4"](*map(Laid, "qkv"), False)
+
+
+class SlowingGpu:
+    """A stand-in for PyTorch whose GPU lowers its clock with each program. A launch takes 3 us."""
+
+    def __init__(self):
+        self.cuda, self.ms, self.MHz = self, 0.0, 1980.0
+
+    def zeros(self, *_, **__):
+        pass
+
+    empty = sum = zeros
+
+    def Event(self, enable_timing):
+        gpu = self
+
+        class Recorded:
+            def record(self):
+                self.ms = gpu.ms
+
+            def elapsed_time(self, later):
+                return later.ms - self.ms
+
+        return Recorded()
+
+    def _sleep(self, clocks):
+        self.ms += 0.003 + clocks / self.MHz / 1e3
+
+    def program(self):
+        self.MHz -= 10
+        self.ms += 1
+
+    def synchronize(self):
+        pass
+
+
+def test_the_clock_is_that_of_the_rounds(monkeypatch):
+    monkeypatch.setattr(timing, "clock_and_power", lambda: {"clock": 1980.0, "power": 700.0})
+    gpu = SlowingGpu()
+    milliseconds, state = timing.interleaved(gpu, {"a": gpu.program, "b": gpu.program}, 5)
+    # two programs lower it in each of 1 + 5 rounds, and the first does not count
+    assert state == {"clock": 1980 - 2 * 10 * 4, "power": 700.0}
+    assert milliseconds == {"a": pytest.approx([1] * 5), "b": pytest.approx([1] * 5)}
