@@ -60,7 +60,7 @@ struct Case {
 struct Scope {
     std::vector<DType> dtypes;
     std::vector<int64_t> head_dims;
-    int64_t longest = 1024; // larger N_q and N_kv are left out, but for a few cases with many keys
+    int64_t longest = 2113; // larger N_q and N_kv are left out, but for a few cases with many keys
     bool many_rows = false; // with many keys, as many queries; and many blocks
     bool backward = false;  // the gradients
     bool window_and_sink = false; // problems with a window, a sink, or both, too
