@@ -292,10 +292,10 @@ __device__ void compute(const Task& task, const Steps& steps, Shared<Tiles>& sme
             float S_reg[Br / 8][4], dP_reg[Br / 8][4];
             float LSE_reg[Br / 8][2], delta_reg[Br / 8][2]; // of the lane's two queries in each
             smem.ring.wait(at); // the tiles of Q and dO have landed, and their rows
-            read_LSE(LSE_reg, rows);
             flash::start_ABt<T, d>(S_reg, operands.K_own, Q);
             flash::start_ABt<T, d>(dP_reg, operands.V_own, dO);
             flash::wgmma_wait<1>(S_reg); // dP goes on
+            read_LSE(LSE_reg, rows);
             const int on_diagonal =
                 task.causal ? i0 + (task.N_kv - task.N_q) - steps.j0 : Tiles::Bc;
             weights<Tiles>(S_reg, LSE_reg, task.scale, row, place.t, keys, on_diagonal);
@@ -304,9 +304,9 @@ __device__ void compute(const Task& task, const Steps& steps, Shared<Tiles>& sme
             // for dS: until dV's wait nobody may read the product's own registers
             uint32_t P_kept[Br / 16][4];
             flash::copy_A(P_kept, P_reg);
-            read_delta(delta_reg, rows);
             flash::start_AB<T>(dV_reg, P_reg, dO); // dV += P^T dO
             flash::wgmma_wait<1>(dP_reg);          // dV goes on
+            read_delta(delta_reg, rows);
             gradient_of_scores<T>(dP_reg, P_kept, delta_reg);
             uint32_t dS_reg[Br / 16][4];
             flash::pack_A<T>(dS_reg, dP_reg);
