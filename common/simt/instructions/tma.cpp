@@ -31,7 +31,7 @@ void add_chunks(char* global, char* shared, unsigned bytes, bool swizzle,
     }
 }
 
-/// The chunks of a box that lie inside the tensor.
+/// The chunks of a box that lie inside the tensor. Addresses are computed modulo 2^64, as on a GPU.
 std::vector<Chunk> chunks_inside(const TensorMap& map, const int* at, char* shared) {
     const int64_t element = dtype_bytes(map.type);
     const int64_t first = std::max<int64_t>(0, -int64_t{at[0]});
@@ -40,15 +40,16 @@ std::vector<Chunk> chunks_inside(const TensorMap& map, const int* at, char* shar
     std::vector<Chunk> chunks;
     int step[5] = {}; // of each dimension; dimension 0 goes by in one
     for (int64_t row = 0;; ++row) {
-        int64_t offset = (at[0] + first) * element;
+        auto address = reinterpret_cast<uint64_t>(map.base);
+        address += static_cast<uint64_t>((at[0] + first) * element);
         bool inside = first < end;
         for (int i = 1; i < map.rank; ++i) {
             const int64_t coordinate = int64_t{at[i]} + step[i];
             inside = inside && coordinate >= 0 && coordinate < map.sizes[i];
-            offset += coordinate * map.strides[i];
+            address += static_cast<uint64_t>(coordinate) * static_cast<uint64_t>(map.strides[i]);
         }
         if (inside) {
-            add_chunks(map.base + offset, shared + row * row_bytes + first * element,
+            add_chunks(reinterpret_cast<char*>(address), shared + row * row_bytes + first * element,
                        static_cast<unsigned>((end - first) * element), true, chunks);
         }
         int i = 1;

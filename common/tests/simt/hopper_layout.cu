@@ -134,9 +134,13 @@ template <int rank> struct Case {
     int64_t sizes[rank], strides[rank - 1];
     int box[rank];
     Coordinates<rank> at;
+    int64_t own_elements = 0; // of a tensor that is smaller than its sizes say
 };
 
 template <int rank> int64_t elements(const Case<rank>& one) {
+    if (one.own_elements > 0) {
+        return one.own_elements;
+    }
     int64_t last = one.sizes[0] - 1;
     for (int i = 1; i < rank; ++i) {
         last += (one.sizes[i] - 1) * one.strides[i - 1];
@@ -155,16 +159,17 @@ template <int rank> int box_elements(const Case<rank>& one) {
 /// use(byte of the tile in shared memory, element of the tensor or -1) for each element of the box.
 template <class T, int rank, class Use> void for_each(const Case<rank>& one, Use use) {
     for (int number = 0; number < box_elements(one); ++number) {
-        int64_t element = 0;
+        uint64_t element = 0; // addresses have 64 bits
         bool inside = true;
         for (int i = 0, rest = number; i < rank; rest /= one.box[i], ++i) {
             const int64_t coordinate = one.at.of[i] + rest % one.box[i];
             inside = inside && coordinate >= 0 && coordinate < one.sizes[i];
-            element += coordinate * (i == 0 ? 1 : one.strides[i - 1]);
+            element += static_cast<uint64_t>(coordinate) *
+                       static_cast<uint64_t>(i == 0 ? 1 : one.strides[i - 1]);
         }
         // rows lie side by side; then the swizzle:
         const size_t byte = static_cast<size_t>(number) * sizeof(T);
-        use(byte ^ (byte >> 7 & 7) << 4, inside ? element : -1);
+        use(byte ^ (byte >> 7 & 7) << 4, inside ? static_cast<int64_t>(element) : -1);
     }
 }
 
@@ -232,6 +237,16 @@ void tma() {
                             {{0, 64, 0, 1}}});
     load_case<Half, 5>(
         {"5-D", {64, 9, 4, 3, 2}, {64, 576, 2304, 6912}, {64, 4, 2, 2, 2}, {{0, 7, 3, 2, -1}}});
+    // packed_sequences: 150 rows of two heads, and row 64 of the 70 that end at 90
+    constexpr int far = 1 << 30;
+    const Case<5> line{"5-D, round all addresses",
+                       {64, far, 2, 151, far + 1},
+                       {128, 64, 128, (int64_t{1} << 34) - 128},
+                       {64, 64, 1, 1, 1},
+                       {{0, far - 70 + 64, 1, 90, far}},
+                       150 * 128};
+    load_case<Half, 5>(line);
+    store_case<Half, 5>(line);
     store_case<Half, 2>({"2-D, clipped", {64, 100}, {64}, {64, 64}, {{0, 70}}});
     store_case<Half, 2>({"2-D, clipped on the right", {96, 40}, {104}, {64, 40}, {{56, 3}}});
     store_case<float, 3>({"3-D, fp32", {32, 30, 4}, {32, 960}, {32, 16, 2}, {{0, 20, 3}}});
