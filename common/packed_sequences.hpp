@@ -18,8 +18,8 @@ namespace flash {
 /// Both tables are device memory, and the host reads none of it: one captured CUDA graph serves a
 /// batch whose lengths change between its launches. They begin with 0 and never fall. They may end
 /// before the totals; rows behind are neither read nor written. The caller answers for all that:
-/// nobody checks it, but no row outside of the line is touched, and a sequence longer than its
-/// bound counts as its last rows.
+/// nobody checks it, but no row outside of the line is touched. A sequence with more queries than
+/// its bound may get no O.
 struct PackedSequences {
     int64_t total_q, total_kv;               // at least 1
     const int *cu_seqlens_q, *cu_seqlens_kv; // (B + 1) each

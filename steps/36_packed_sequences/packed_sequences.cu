@@ -5,20 +5,23 @@
 // the GPU, says where each of them ends. The host never reads it, so a tile's number alone does not
 // say where the tile is: the producer walks along the sequences and counts their tiles. And a tile
 // at a sequence's end reaches into the next one. A tensor map cuts off what is beyond a tensor, so
-// here it gets two coordinates for the row, of which only one is cut off:
+// here it gets three coordinates for the row, of which only one is cut off:
 //
-//      row of the line = x + y - bound          0 <= x < bound
-//      y = end, x = bound - N + i               row i of the N rows that end there; none behind
+//      row of the line = x + y - z              0 <= x < far
+//      x = far - N + i, y = end, z = far        row i of the N rows that end there; none behind
 //      them
 //
+// A stride cannot be negative, so that of z leads round: after far steps an address has passed 2^64
+// and is far rows before where it began.
+//
 // Against overlap: the producer walks, in place of computing where its tile is; a stage of Q has a
-// Tile beside it, and not a number; maps have x and y. The consumers' loop is overlap's, with the
-// sequence's N_q and N_kv. The walk takes a warp and registers: consumers give up eight for it.
+// Tile beside it, and not a number; maps have x, y and z. The consumers' loop is overlap's, with
+// the sequence's N_q and N_kv. The walk takes a warp and registers: consumers give up eight for it.
 // Look at: line_map, and Walk.
 // Gained: not yet timed on a GPU. As counted, products and bytes: those of the sequences, where
 // padding has those of the longest one for each.
 // First published: NVIDIA's fused attention for BERT, in Apex (2021), for cu_seqlens; Triton's
-// ragged_tma (2025), for maps that cut sequences off.
+// ragged_tma (2025), for maps that cut sequences off, round all addresses.
 #include "steps/36_packed_sequences/packed_sequences.hpp"
 
 #include <algorithm>
@@ -36,13 +39,14 @@ namespace {
 
 using flash::visible_keys;
 constexpr int warpgroup = 128; // threads
+constexpr int far = 1 << 30;   // rows, more than a line has
 
 struct Task {
     flash::TensorMap Q, K, V, O; // line_map
     float* LSE;
     const int *cu_seqlens_q, *cu_seqlens_kv;
     int total_q, total_kv; // rows of the lines
-    int bound_q, bound_kv; // of a sequence's lengths, in the maps
+    int bound_q;           // of a sequence's length, for the walk
     int sequences, heads, group, places;
     float scale_log2;
     bool causal;
@@ -85,18 +89,18 @@ template <int head_dim> struct Tiles {
 };
 
 /// The map of a line (total, heads, d) for tiles that end where a sequence does. The copy engine
-/// sees {64, x, heads d / 64, y}. Both x and y go along the line, a row at a step, from an address
-/// `bound` rows before it, where nothing is read. Coordinates are {0, bound - N + i, head d / 64,
-/// end}: row i, and those after it, of the N rows before `end`. The first row that is not theirs
-/// has x = bound, which is beyond the tensor.
+/// sees {64, x, heads d / 64, y, z}. Both x and y go along the line, a row at a step. A step of z
+/// goes 2^34 elements ahead and a row back. Coordinates are {0, far - N + i, head d / 64, end,
+/// far}: row i, and those after it, of the N rows before `end`. The far steps of z take off the far
+/// rows of x, because far 2^34 is 2^64 elements, and addresses have 64 bits. The first row that is
+/// not the sequence's has x = far, which is beyond the tensor.
 template <class Tile, class T>
-flash::TensorMap line_map(const T* line, int64_t total, int64_t heads, int64_t bound) {
+flash::TensorMap line_map(const T* line, int64_t total, int64_t heads) {
     constexpr int d = Tile::columns;
     const int64_t row = heads * d;
-    const auto first = reinterpret_cast<uintptr_t>(line) - bound * row * sizeof(T);
-    return flash::make_tensor_map<4>(reinterpret_cast<const T*>(first),
-                                     {64, bound, heads * (d / 64), total + 1}, {row, 64, row},
-                                     {64, Tile::rows, d / 64, 1});
+    return flash::make_tensor_map<5>(line, {64, far, heads * (d / 64), total + 1, far + 1},
+                                     {row, 64, row, (int64_t{1} << 34) - row},
+                                     {64, Tile::rows, d / 64, 1, 1});
 }
 
 /// A sequence's rows on a line: `length` of them, before `end`.
@@ -105,16 +109,16 @@ struct Sequence {
 };
 
 /// Whatever the caller's table holds, no row outside of the line is touched.
-__device__ inline Sequence sequence(const int* cu_seqlens, int b, int total, int bound) {
+__device__ inline Sequence sequence(const int* cu_seqlens, int b, int total) {
     const int begin = min(max(cu_seqlens[b], 0), total);
     const int end = min(max(cu_seqlens[b + 1], begin), total);
-    return {end, min(end - begin, bound)};
+    return {end, end - begin};
 }
 __device__ inline Sequence queries_of(const Task& task, int b) {
-    return sequence(task.cu_seqlens_q, b, task.total_q, task.bound_q);
+    return sequence(task.cu_seqlens_q, b, task.total_q);
 }
 __device__ inline Sequence keys_of(const Task& task, int b) {
-    return sequence(task.cu_seqlens_kv, b, task.total_kv, task.bound_kv);
+    return sequence(task.cu_seqlens_kv, b, task.total_kv);
 }
 
 /// The walk of the producer's warp along the sequences, 32 at a step, to the tiles whose numbers it
@@ -170,25 +174,25 @@ __device__ void fetch(const Task& task, const Tile& tile, Shared<Tiles>& smem, i
     constexpr int panels = Tiles::d / 64; // of a head
     const int i0 = tile.i * Tiles::Br;
     const int head = tile.head * panels, KV_head = tile.head / task.group * panels;
-    const int x_q = task.bound_q - tile.N_q, x_k = task.bound_kv - tile.N_kv;
+    const int x_q = far - tile.N_q, x_k = far - tile.N_kv;
     const int keys = visible_keys(tile, i0, i0 + Tiles::Br); // tiles beyond: never loaded
     uint64_t* const Q_full = &smem.Q.full[Q_stage];
     flash::mbarrier_expect_tx(Q_full, sizeof(smem.Q.tile[Q_stage]));
     for (int w = 0; w < Tiles::consumers; ++w) {
         const int i = i0 + w * Tiles::Q::rows;
-        flash::tma_load<4>(smem.Q.tile[Q_stage][w].data, task.Q, {0, x_q + i, head, tile.q_end},
-                           Q_full);
+        flash::tma_load<5>(smem.Q.tile[Q_stage][w].data, task.Q,
+                           {0, x_q + i, head, tile.q_end, far}, Q_full);
     }
     for (int j0 = 0; j0 < keys; j0 += Tiles::Bc) {
         uint64_t* const K_full = &smem.K.full[KV.stage];
         uint64_t* const V_full = &smem.V.full[KV.stage];
-        const int at[] = {0, x_k + j0, KV_head, tile.k_end};
+        const int at[] = {0, x_k + j0, KV_head, tile.k_end, far};
         smem.K.acquire(KV); // all warps have read the tile of K before
         flash::mbarrier_expect_tx(K_full, Tiles::KV::bytes);
-        flash::tma_load<4>(smem.K.tile[KV.stage].data, task.K, at, K_full);
+        flash::tma_load<5>(smem.K.tile[KV.stage].data, task.K, at, K_full);
         smem.V.acquire(KV); // all warps have read the tile of V before
         flash::mbarrier_expect_tx(V_full, Tiles::KV::bytes);
-        flash::tma_load<4>(smem.V.tile[KV.stage].data, task.V, at, V_full);
+        flash::tma_load<5>(smem.V.tile[KV.stage].data, task.V, at, V_full);
         KV.next();
     }
 }
@@ -310,7 +314,7 @@ __device__ void compute(const Task& task, const Tile& tile, Shared<Tiles>& smem,
     float* const LSE = task.LSE + int64_t{tile.head} * task.total_q + tile.q_end - tile.N_q;
     flash::finish<T>(O_reg, rows, task.scale_log2, LSE, tile.N_q, i0 + row);
     flash::named_barrier_sync(1 + role, warpgroup); // no warp's product still reads Q
-    const int at[] = {0, task.bound_q - tile.N_q + i0, tile.head * (d / 64), tile.q_end};
+    const int at[] = {0, far - tile.N_q + i0, tile.head * (d / 64), tile.q_end, far};
     flash::store_tile<T, typename Tiles::Q>(task.O, at, Q_smem, row, O_reg, 1 + role);
     // every thread arrives: it has also read what the tile is
     flash::mbarrier_arrive(&smem.Q.empty[Q_stage]);
@@ -357,24 +361,24 @@ void run(const flash::Problem& p, const flash::PackedSequences& line, const T* Q
     const int places = flash::resident_blocks(kernel, Tiles::threads, smem_bytes);
     const int total_q = flash::as_int(line.total_q, "the number of queries");
     const int total_kv = flash::as_int(line.total_kv, "the number of keys");
-    const int bound_q = static_cast<int>(std::min(p.q_len, line.total_q));
-    const int bound_kv = static_cast<int>(std::min(p.kv_len, line.total_kv));
+    if (std::max(total_q, total_kv) > far) {
+        throw flash::Error("a line has at most 2^30 rows");
+    }
     // each sequence may end with a tile that is not full
     const int most_tiles =
         flash::as_int(p.heads * (total_q / Tiles::Br + p.batch), "heads x tiles of Q");
     using Q_tile = typename Tiles::Q;
     using KV_tile = typename Tiles::KV;
-    const Task task = {.Q = line_map<Q_tile>(Q, total_q, p.heads, bound_q),
-                       .K = line_map<KV_tile>(K, total_kv, p.kv_heads, bound_kv),
-                       .V = line_map<KV_tile>(V, total_kv, p.kv_heads, bound_kv),
-                       .O = line_map<Q_tile>(O, total_q, p.heads, bound_q),
+    const Task task = {.Q = line_map<Q_tile>(Q, total_q, p.heads),
+                       .K = line_map<KV_tile>(K, total_kv, p.kv_heads),
+                       .V = line_map<KV_tile>(V, total_kv, p.kv_heads),
+                       .O = line_map<Q_tile>(O, total_q, p.heads),
                        .LSE = LSE,
                        .cu_seqlens_q = line.cu_seqlens_q,
                        .cu_seqlens_kv = line.cu_seqlens_kv,
                        .total_q = total_q,
                        .total_kv = total_kv,
-                       .bound_q = bound_q,
-                       .bound_kv = bound_kv,
+                       .bound_q = static_cast<int>(std::min(p.q_len, line.total_q)),
                        .sequences = static_cast<int>(p.batch),
                        .heads = static_cast<int>(p.heads),
                        .group = static_cast<int>(p.heads / p.kv_heads),

@@ -307,6 +307,29 @@ TEST_CASE("tables that lie touch no row outside of the line") {
     CHECK((run->damage().empty() || run->damage().starts_with("cu_seqlens")));
 }
 
+TEST_CASE("a line is no longer than a map can say") {
+    const auto refusal = [](int64_t total_q, int64_t total_kv) {
+        try {
+            packed_sequences::attention<flash::Half>({.batch = 1,
+                                                      .heads = 1,
+                                                      .kv_heads = 1,
+                                                      .q_len = total_q,
+                                                      .kv_len = total_kv,
+                                                      .head_dim = 64,
+                                                      .scale = 1},
+                                                     {total_q, total_kv, nullptr, nullptr}, nullptr,
+                                                     nullptr, nullptr, nullptr, nullptr, nullptr);
+        } catch (const flash::Error& error) {
+            return std::string(error.what());
+        }
+        return std::string("none");
+    };
+    const int64_t most = int64_t{1} << 30;
+    CHECK(refusal(most + 1, 1).starts_with("a line has at most 2^30 rows"));
+    CHECK(refusal(1, most + 1).starts_with("a line has at most 2^30 rows"));
+    CHECK(refusal(most, most).starts_with("cannot make a tensor map: the tensor's address is 0"));
+}
+
 TEST_CASE("lengths that make no line are refused") {
     const auto on = [](const Setup& s, int64_t sequences) {
         PackedShape shape = s.shape();

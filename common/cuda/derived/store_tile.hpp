@@ -14,14 +14,14 @@ namespace flash {
 /// there. `row` is the lane's first row in the tile, and `barrier` a named barrier of the
 /// warpgroup's own. The whole warpgroup calls it; when its first thread returns, the tile has been
 /// read, so that its place is free and the block may leave.
-template <class T, class Tile, int fragments>
-__device__ inline void store_tile(const TensorMap& map, const int (&at)[4], char* smem, int row,
+template <class T, class Tile, int rank, int fragments>
+__device__ inline void store_tile(const TensorMap& map, const int (&at)[rank], char* smem, int row,
                                   const float (&C)[fragments][4], int barrier) {
     store_C<T, Tile>(smem, row, C);
     fence_proxy_async();              // TMA sees what this thread has written,
     named_barrier_sync(barrier, 128); // and what the warpgroup's others have
     if (threadIdx.x % 128 == 0) {
-        tma_store<4>(map, at, smem);
+        tma_store<rank>(map, at, smem);
         bulk_commit();
         bulk_wait_read<0>();
     }
