@@ -94,14 +94,29 @@ void check_shared(const AsyncWork& work, const char* shared, size_t bytes, size_
     }
 }
 
+const Buffer* buffer_near(const void* global) {
+    return global_space().contains(global) ? buffer_around(global) : nullptr;
+}
+
+/// Loads on a GPU have faulted where nothing was at their map's beginning, although no box led
+/// there. Stores do not: libraries begin maps for them ahead of the tensor.
+void check_begin(const AsyncWork& work, const TensorMap& map) {
+    const Buffer* const buffer = buffer_near(map.base);
+    if (buffer == nullptr || !buffer->contains(map.base, 1)) {
+        refuse(work, FaultKind::out_of_bounds,
+               "out of bounds: the tensor map begins " +
+                   (buffer == nullptr ? "in no buffer" : buffer->outside(map.base)) +
+                   ": the copy engine faults there even if no box does");
+    }
+}
+
 /// All chunks lie in one buffer: the tensor's.
 void check_global(const AsyncWork& work, const std::vector<Chunk>& chunks) {
     if (chunks.empty()) {
         return;
     }
     const auto [low, high] = std::ranges::minmax_element(chunks, {}, &Chunk::global);
-    const Buffer* const buffer =
-        global_space().contains(low->global) ? buffer_around(low->global) : nullptr;
+    const Buffer* const buffer = buffer_near(low->global);
     const std::string leads =
         std::string("out of bounds: ") +
         (std::string(work.operation).starts_with("tma") ? "the tensor map" : "it") + " leads ";
@@ -210,6 +225,7 @@ void tma_load(void* shared, const TensorMap& map, int rank, const int* at, uint6
                   {},
                   mbarrier};
     check_coordinates(load.work, map, rank, at);
+    check_begin(load.work, map);
     check_shared(load.work, load.shared, load.bytes, 1024);
     load.inside = chunks_inside(map, at, load.shared);
     check_global(load.work, load.inside);

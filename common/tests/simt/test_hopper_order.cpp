@@ -598,12 +598,12 @@ TEST_CASE("a tensor map that TMA cannot use is refused", "[hopper]") {
 
 // --- where a box may begin -----------------------------------------------------------------------
 
-template <int column> __global__ void begins_at(TensorMap in, TensorMap) {
+template <int column, int row = 0> __global__ void begins_at(TensorMap in, TensorMap) {
     __shared__ uint64_t barrier;
     make(&barrier, 1);
     if (threadIdx.x == 0) {
         mbarrier_expect_tx(&barrier, tile_bytes);
-        tma_load<2>(tile(0), in, {column, 0}, &barrier); // box
+        tma_load<2>(tile(0), in, {column, row}, &barrier); // box
     }
     mbarrier_wait(&barrier, 0);
 }
@@ -651,4 +651,23 @@ TEST_CASE("a box begins at a multiple of 16 bytes, as on a GPU, where all else i
     must_fail(begins_at<3>, {FaultKind::misaligned}, {"box"},
               "coordinate 3 of the innermost dimension");
     must_fail(begins_at<-5>, {FaultKind::misaligned}, {"box"}, "coordinate -5");
+}
+
+TEST_CASE(
+    "a load faults where its map begins, although no box leads there, as on a GPU; a store does "
+    "not",
+    "[hopper]") {
+    const Buffer<Bfloat16> tensor(64 * 64);
+    const auto outside = [&](Kernel kernel, int64_t first) {
+        const TensorMap map = make_tensor_map<2>(tensor.data() + first, {64, 64}, {64}, {64, 64});
+        launch(kernel, 1, threads, 3 * tile_bytes, map, map);
+    };
+    CHECK_NOTHROW(outside(begins_at<0, 200>, 0));
+    CHECK_NOTHROW(outside(ends_at<0, 200>, 64 * 64));
+    const Fault fault = fault_of([&] { outside(begins_at<0, 200>, 64 * 64); });
+    CHECK(fault.kind == FaultKind::out_of_bounds);
+    CHECK(fault.where.line.line == line_of(__FILE__, "box"));
+    CHECK_THAT(fault.what(), ContainsSubstring("the tensor map begins just past the end of data"));
+    const Fault nowhere = fault_of([&] { outside(begins_at<0, 200>, int64_t{1} << 30); });
+    CHECK_THAT(nowhere.what(), ContainsSubstring("the tensor map begins in no buffer"));
 }
