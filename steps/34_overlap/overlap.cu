@@ -12,8 +12,8 @@
 // after P V. Each tile of V stays longer, so the ring has four stages where they fit, at d = 64.
 // From persistent_blocks, by way of derived/persistent.hpp: the shared memory and the producer.
 // Look at: which registers each product owns, and until when.
-// Gained: cycles in which tensor cores are active, at d = 128 and 256. At d = 64 nothing: four
-// warpgroups overlap one another there without any help.
+// Gained: cycles in which tensor cores are active, at d = 128 and 256. At d = 64 four warpgroups
+// overlap one another without any help; there wide tiles gain, on a long way.
 // First published: FlashAttention-3 (2024), section 3.2, "intra-warpgroup pipelining".
 #include "steps/34_overlap/overlap.hpp"
 

@@ -37,7 +37,7 @@ __device__ inline int dS_written(int step) { return 1 + step % 2; }
 /// transposed, 64 columns and 128 queries. A k16 step is 16 keys.
 template <class T, class Tiles>
 __device__ inline void start_whole_dQ(float (&dQ_reg)[16][4], uint64_t dS, uint64_t K) {
-    wgmma_fence(); // redundant: since dQ_reg was last touched, other products had theirs
+    wgmma_fence(); // redundant: other products' stand in between, but ptxas asks for it
 #pragma unroll
     for (int k = 0; k < Tiles::Bc / 16; ++k) {
         const int owner = k / 4; // of the 16 keys

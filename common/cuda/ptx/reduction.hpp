@@ -45,13 +45,16 @@ __device__ __forceinline__ void add_to_sum(float* sum, const float (&C)[4]) {
 
 namespace flash {
 
-/// Rows g and g + 8 of the C fragment at `sum`, in the order of add_to_sum, read by one thread.
-__device__ inline void rows_of_sum(float (&rows)[2][8], const float* sum, int g) {
+/// Whether add_to_sum keeps a lane's four elements side by side, or goes element by element.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-    constexpr bool by_lane = false;
+inline constexpr bool sums_by_lane = false;
 #else
-    constexpr bool by_lane = true;
+inline constexpr bool sums_by_lane = true;
 #endif
+
+/// Rows g and g + 8 of the C fragment at `sum`, in the order of add_to_sum, read by one thread.
+template <bool by_lane = sums_by_lane>
+__device__ inline void rows_of_sum(float (&rows)[2][8], const float* sum, int g) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
         if constexpr (by_lane) { // the four elements of lane 4g + e

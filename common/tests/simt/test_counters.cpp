@@ -5,6 +5,7 @@
 #include "common/cuda/ptx/ldmatrix.hpp"
 #include "common/cuda/ptx/mma.hpp"
 #include "common/cuda/ptx/reduction.hpp"
+#include "common/cuda/ptx/stmatrix.hpp"
 #include "common/tests/simt/support.hpp"
 
 using namespace simt_test;
@@ -84,6 +85,8 @@ __global__ void tensor_cores(const float* in, float* out) {
     __syncthreads();
     ldmatrix_x4(a, smem + 4 * (threadIdx.x % 8 * 8 % 32)); // conflicting rows
     out[threadIdx.x] = c[0] + c[1] + c[2] + c[3] + static_cast<float>(a[0]);
+    __syncthreads();
+    flash::stmatrix_x4_trans(smem + 4 * threadIdx.x, a); // columns go in
 }
 
 /// Counts of the line of this file that ends with the tag, from the last profile.
@@ -222,6 +225,9 @@ TEST_CASE("mma, ldmatrix and cp.async are counted") {
     // rows in 4 different words of the same banks
     CHECK(at("conflicting rows").shared_load.wavefronts == 32);
     CHECK(at("conflicting rows").shared_load.ideal == 8);
+    CHECK(at("columns go in").shared_store.requests == 2);
+    CHECK(at("columns go in").shared_store.bytes == 2 * 512);
+    CHECK(at("columns go in").shared_store.wavefronts == 8);
     const Counters copies = at("copies");
     CHECK(copies.cp_async == 2);
     CHECK(copies.global_load.requests == 2);

@@ -112,9 +112,9 @@ __global__ void additions(float* sum, float* by_elements) {
     flash::add_to_sum(sum, C);
 }
 
-template <flash::SumOrder order> __global__ void rows_of_a_sum(const float* sum, float* out) {
+template <bool by_lane> __global__ void rows_of_a_sum(const float* sum, float* out) {
     float rows[2][8];
-    flash::rows_of_sum<order>(rows, sum, threadIdx.x);
+    flash::rows_of_sum<by_lane>(rows, sum, threadIdx.x);
     for (int x = 0; x < 8; ++x) {
         out[8 * threadIdx.x + x] = rows[0][x];
         out[64 + 8 * threadIdx.x + x] = rows[1][x];
@@ -257,9 +257,9 @@ TEST_CASE("additions of four floats lose nothing, and either order of a sum give
     launch(additions, 50, 96, 0, sum.data(), by_elements.data());
     std::vector<float> tile(128);
     std::iota(tile.begin(), tile.end(), 0.0f);
-    launch(rows_of_a_sum<flash::SumOrder::elements>, 1, 8, 0, by_elements.data(), rows.data());
+    launch(rows_of_a_sum<false>, 1, 8, 0, by_elements.data(), rows.data());
     CHECK(rows.values() == tile);
-    launch(rows_of_a_sum<flash::SumOrder::added>, 1, 8, 0, sum.data(), rows.data());
+    launch(rows_of_a_sum<true>, 1, 8, 0, sum.data(), rows.data());
     for (float& x : tile) {
         x *= 50 * 3; // warps
     }

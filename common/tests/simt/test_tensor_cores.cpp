@@ -5,6 +5,7 @@
 #include "common/cuda/ptx/cp_async.hpp"
 #include "common/cuda/ptx/ldmatrix.hpp"
 #include "common/cuda/ptx/mma.hpp"
+#include "common/cuda/ptx/stmatrix.hpp"
 #include "common/tests/simt/support.hpp"
 
 using namespace simt_test;
@@ -102,6 +103,17 @@ __global__ void fetch(const uint16_t* in, uint32_t* out) {
     }
 }
 
+__global__ void put_transposed(const uint32_t* in, uint16_t* out) {
+    uint16_t* smem = flash::dynamic_shared<uint16_t>(); // four 8 x 8 matrices one below the other
+    const int lane = threadIdx.x;
+    const uint32_t r[4] = {in[lane], in[32 + lane], in[64 + lane], in[96 + lane]};
+    flash::stmatrix_x4_trans(smem + 8 * lane, r);
+    __syncthreads();
+    for (int e = lane; e < 256; e += 32) {
+        out[e] = smem[e];
+    }
+}
+
 __global__ void misaligned_row(uint32_t* out) {
     uint16_t* smem = flash::dynamic_shared<uint16_t>();
     for (int e = threadIdx.x; e < 512; e += 32) {
@@ -173,6 +185,21 @@ TEST_CASE("ldmatrix hands out 8 x 8 matrices, also transposed") {
             CHECK(got[32 * (4 + m) + lane] == transposed(m, lane));
         }
     }
+}
+
+TEST_CASE("stmatrix puts back what ldmatrix hands out") {
+    std::vector<uint16_t> numbers(256);
+    for (size_t i = 0; i < 256; ++i) {
+        numbers[i] = static_cast<uint16_t>(i);
+    }
+    const Buffer<uint16_t> in(numbers), back(256);
+    const Buffer<uint32_t> registers(32 * 8);
+    launch(fetch, 1, 32, 512, in.data(), registers.data());
+    launch(put_transposed, 1, 32, 512, registers.data() + 128, back.data()); // what came transposed
+    CHECK(back.values() == numbers);
+    const With watched({.detect = true});
+    launch(put_transposed, 1, 32, 512, registers.data() + 128, back.data());
+    CHECK(back.values() == numbers); // and the detector has seen every byte written
 }
 
 TEST_CASE("a row that ldmatrix cannot take is reported") {
