@@ -9,7 +9,7 @@
 //   consumers     | P = exp(S)  | dS, store it | meet    |     | add dQ
 //
 // Parent: backward_one_kernel, of which only the products are left. Look at: what each wait leaves
-// running, and which operands are read across their rows (transpose_A, transpose_B).
+// running, which operands are read across their rows (transpose_B), and how dS is turned.
 // First published: FlashAttention-3 (Shah and others, 2024), whose kernel has these products and
 // roles.
 #include "steps/45_backward_wgmma/backward_wgmma.hpp"

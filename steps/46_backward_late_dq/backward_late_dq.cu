@@ -1,17 +1,17 @@
-// backward_late_dq: dQ comes a step late, and TMA adds it up.
-// The idea: in backward_wgmma both warpgroups stop in every step until the other one has written
-// its dS, and around that barrier the tensor cores have nothing to do. Here a warpgroup says that
-// its half is written, and goes on. It asks for the other half when the next step begins, and makes
-// dQ then. So neither waits, unless the other is a step behind. Nor do warps add dQ to memory. They
-// leave the tile in shared memory, and one more thread, the writer, has TMA add all of it.
+// backward_late_dq: dQ comes a step late, and the warpgroups take turns at it.
+// The idea: in backward_wgmma both warpgroups meet in every step, and around that barrier the
+// tensor cores have nothing to do. Here one of them makes all of dQ in every second step, that of
+// the step before. The other one has only said that its half of dS is written, and goes on. So dQ
+// is a product 128 wide, and the two drift apart. Nor do warps add dQ to memory. They leave the
+// tile in shared memory, and one more thread, the writer, has TMA add all of it.
 //
-//   tensor cores  dQ of the step before, S | dP ......... | dV .................. | dK
-//   consumers            dQ to the writer  | P = exp(S)   | dS, store it, say so  |
-//   writer                                 | TMA adds dQ
+//   tensor cores  dQ of the step before | S ...... | dP ......... | dV .................. | dK
+//   consumers     (every second step)              | P = exp(S)   | dS, store it, say so  |
+//   writer                              | TMA adds dQ
 //
-// Parent: backward_wgmma. Look at: where dS_written is said, and where it is asked; add_dQ. What
-// both have in common is in common/cuda/derived/backward_steps.hpp.
-// First published: FlashAttention-3 (Shah and others, 2024).
+// Parent: backward_wgmma. What both have in common is in common/cuda/derived/backward_steps.hpp.
+// Look at: own_turn, and who calls fence_proxy_async. First published: FlashAttention-3 (Shah and
+// others, 2024), whose dQ is late, and added by TMA.
 #include "steps/46_backward_late_dq/backward_late_dq.hpp"
 
 #include "common/cuda/cuda.hpp"

@@ -407,8 +407,7 @@ void Detector::stop_unfenced(const AccessEvent& access, const Region& region,
                  action_of_actor(actor_->thread, access, ""),
                  action_of(write, write, "has written it"),
                  "TMA and wgmma see what threads write after a fence_proxy_async(): the thread "
-                 "that wrote calls it, "
-                 "before the barrier"});
+                 "that wrote calls it before the barrier, or the one that starts them behind it"});
 }
 
 } // namespace flash::simt
