@@ -12,6 +12,7 @@
 #include "common/simt/instructions/plain_atomics.cpp"
 #include "common/simt/instructions/redux.cpp"
 #include "common/simt/instructions/semaphore.cpp"
+#include "common/simt/instructions/stmatrix.cpp"
 #include "common/simt/instructions/tma.cpp"
 #include "common/simt/instructions/warp.cpp"
 #include "common/simt/instructions/warpgroup.cpp"
