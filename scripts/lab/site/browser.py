@@ -31,7 +31,7 @@ from playwright.async_api import (
 WINDOWS = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 AT_ONCE = 3  # pages
 RECORDINGS = "watch"  # their folder
-SEARCHES = {"swizzle": "swizzle.html", "wavefront": "memory.html"}
+SEARCHES = {"swizzle": "swizzle.html", "wavefront": "glossary.html"}
 READY = "performance.getEntriesByName('ready').length"
 AT_MOMENT = """() => {
     const [moment, tab] = location.hash.slice(1).split('&');
