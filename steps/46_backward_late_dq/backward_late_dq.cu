@@ -143,7 +143,7 @@ __device__ void compute(const Task& task, const Steps& steps, Shared<Tiles>& sme
             } else if (step > 0) {
                 make_dQ<T>(smem, place, step - 1);
             }
-            read_LSE(LSE_reg, rows);
+            read_LSE(LSE_reg, rows); // now: behind S, the loads would wait for it
             flash::start_ABt<T, d>(S_reg, operands.K_own, Q);
             flash::wgmma_wait<0>(S_reg);
             flash::start_ABt<T, d>(dP_reg, operands.V_own, dO);
@@ -155,7 +155,7 @@ __device__ void compute(const Task& task, const Steps& steps, Shared<Tiles>& sme
             // for dS: until dV's wait nobody may read the product's own registers
             uint32_t P_kept[Br / 16][4];
             flash::copy_A(P_kept, P_reg);
-            read_delta(delta_reg, rows);
+            read_delta(delta_reg, rows);           // likewise, before dV
             flash::start_AB<T>(dV_reg, P_reg, dO); // dV += P^T dO
             flash::wgmma_wait<1>(dP_reg);          // dV goes on
             gradient_of_scores<T>(dP_reg, P_kept, delta_reg);

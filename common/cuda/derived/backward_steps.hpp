@@ -116,19 +116,13 @@ template <class Tiles> struct Place {
     int role;     // which of the consumers
     int warp_row; // the warp's first row among the 64 of its warpgroup
     int row, t;   // the lane's g there
-    // The warpgroup's square of dQ, 64 x 64: half of the rows, or else half of the columns
-    int dQ_row, dQ_column;
 
     __device__ Place() {
         role = warpgroup_of_thread();
         warp_row = threadIdx.x % warpgroup / 32 * 16;
         row = warp_row + threadIdx.x % 32 / 4;
         t = threadIdx.x % 4;
-        dQ_row = Tiles::Br == 128 ? 64 * role : 0;
-        dQ_column = Tiles::Br == 128 ? 0 : 64 * role;
     }
-    /// Where the warp's 16 x 64 of a tile of dQ begin: 16 rows are d / 8 fragments of 128 floats.
-    __device__ int own_dQ() const { return (dQ_row + warp_row) * Tiles::d + 16 * dQ_column; }
 };
 
 /// The operands in shared memory. Q and dO serve twice: as they are, and across their rows, whose
@@ -136,18 +130,14 @@ template <class Tiles> struct Place {
 template <class Tiles> struct Operands {
     uint64_t K_own, V_own; // the consumer's 64 keys
     uint64_t Q, dO;        // of stage 0
-    uint64_t dS, K;        // for the consumer's square of dQ: 64 queries of dS, or 64 columns of K
 
     __device__ Operands(Shared<Tiles>& smem, const Place<Tiles>& place) {
-        constexpr int Q_panel = 128 * Tiles::Br, K_panel = 128 * 64;
+        constexpr int Q_panel = 128 * Tiles::Br;
         K_own = wgmma_descriptor(smem.K[place.role].data, 0, 1024);
         V_own = wgmma_descriptor(smem.V[place.role].data, 0, 1024);
         Q = wgmma_descriptor(smem.ring.tile[0].Q.data, Q_panel, 1024);
         dO = wgmma_descriptor(smem.ring.tile[0].dO.data, Q_panel, 1024);
-        dS = wgmma_descriptor(smem.dS[0].data + 128 * place.dQ_row, 0, 1024);
-        K = wgmma_descriptor(smem.K[0].data + place.dQ_column / 64 * K_panel, 0, 1024);
     }
-    __device__ uint64_t dS_of(int step) const { return advance(dS, step % 2 * Tiles::dS::bytes); }
 };
 
 /// LSE of the lane's two queries in each C fragment.
@@ -223,20 +213,6 @@ __device__ void store_dS(char* dS_smem, const Place<Tiles>& place,
     for (int k = 0; k < Tiles::Br / 16; ++k) { // 16 queries are 2048 bytes
         stmatrix_x4_trans(own + 2048 * k, dS_reg[k]);
     }
-}
-
-/// Starts 64 x 64 of dQ = dS K. A k16 step is 16 keys: 32 bytes of each row of dS, whose next 64
-/// keys are a panel further on, and 16 rows of K, which are read across. K is a tile per consumer.
-template <class T, class Tiles>
-__device__ void start_dQ(float (&dQ_reg)[8][4], uint64_t dS, uint64_t K) {
-    wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < Tiles::Bc / 16; ++k) {
-        const int owner = k / 4; // of the 16 keys
-        wgmma_m64k16<T, 64, true>(dQ_reg, advance(dS, owner * 128 * Tiles::Br + k % 4 * 32),
-                                  advance(K, owner * Tiles::KV::bytes + k % 4 * 2048), k > 0);
-    }
-    wgmma_commit();
 }
 
 /// dK and dV leave by TMA, through the places of K and V, which no product reads any more. Named

@@ -107,7 +107,7 @@ __device__ inline void compute(const Task& task, const Steps& steps, LateShared<
             } else if (step > 0) {
                 make_dQ<T>(smem, place, step - 1);
             }
-            read_LSE(LSE_reg, rows);
+            read_LSE(LSE_reg, rows); // now: behind S, the loads would wait for it
             start_ABt<T, d>(S_reg, operands.K_own, Q);
             wgmma_wait<0>(S_reg);
             start_ABt<T, d>(dP_reg, operands.V_own, dO);
@@ -119,7 +119,7 @@ __device__ inline void compute(const Task& task, const Steps& steps, LateShared<
             // for dS: until dV's wait nobody may read the product's own registers
             uint32_t P_kept[Br / 16][4];
             copy_A(P_kept, P_reg);
-            read_delta(delta_reg, rows);
+            read_delta(delta_reg, rows);    // likewise, before dV
             start_AB<T>(dV_reg, P_reg, dO); // dV += P^T dO
             wgmma_wait<1>(dP_reg);          // dV goes on
             gradient_of_scores<T>(dP_reg, P_kept, delta_reg);
