@@ -64,14 +64,13 @@ def rows(
     **where: Any,
 ) -> list[Row]:
     """The rows of a record of these kinds that have all of these values."""
-    found = [
+    return [
         row
         for row in loaded(record)[1]
         if row["kind"] in kinds
-        and row["program"].startswith(program)
+        and program in ("", row["program"])
         and all(row.get(key) == value for key, value in with_columns(where).items())
     ]
-    return [row for row in found if row["program"] == program] or found
 
 
 def needed_rows(record: str | Record, program: str = "", **where: Any) -> list[Row]:

@@ -44,6 +44,7 @@ def test_what_is_no_table_is_said_in_a_line(tmp_path, capsys):
         ("ceiling(bench_h200)", "there is no table 'ceiling'; did you mean ceilings?"),
         ("times_as_fast()", "times_as_fast(): TypeError"),
         ("mean_tflops(gpu_bf16, FA7)", "has no rows of FA7"),
+        ("mean_tflops(gpu_bf16, FA)", "has no rows of FA"),  # though it has some of FA2
         ("tflops_by_N(gpu_bf16, d, full)", "invalid literal"),
         ("1 / 0", "a mark of a table is <!-- table: NAME(RECORD, WORD, ...) -->"),
     ):
