@@ -369,10 +369,15 @@ def most_registers(rows: list[Row]) -> str:
 
 
 def of_rungs(found: list[Row], *names: str) -> list[Row]:
-    """The rows of these rungs, and of the libraries; all, where no rung is named."""
-    if set(names) - {row["program"] for row in found}:
+    """The rows of these rungs, and of the libraries, or of those that are named; all, where nothing
+    is named."""
+    libraries = {row["program"] for row in found if is_library(row)}
+    shown = set(names)
+    if shown - {row["program"] for row in found}:
         raise NotMeasured
-    return [row for row in found if not names or is_library(row) or row["program"] in names]
+    if not shown & libraries:
+        shown |= libraries
+    return [row for row in found if not names or row["program"] in shown]
 
 
 def ratios(record: str | Record, program: str, other: str, **where: Any) -> list[float]:

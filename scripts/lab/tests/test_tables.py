@@ -20,6 +20,14 @@ def test_command(tmp_path, capsys):
     assert checked(capsys, path) == (0, "1 tables agree with the records\n")
 
 
+def test_a_table_has_all_libraries_or_those_that_it_names(tmp_path, capsys):
+    path = tmp_path / "a.md"
+    for names, shown in (("swizzle", 5), ("swizzle, cuDNN", 2)):
+        path.write_text(f"<!-- table: tflops_by_N(gpu_bf16, 64, full, {names}) -->\n")
+        assert checked(capsys, path, "--write")[0] == 0
+        assert path.read_text().count("\n| ") == shown + 1, names  # and its head
+
+
 def test_a_table_of_what_nobody_has_measured_says_so(tmp_path, capsys):
     path = tmp_path / "a.md"
     path.write_text(
