@@ -9,8 +9,8 @@
 // dK = dS^T Q want them on their left, so neither leaves its registers.
 //
 // A new kernel. It has the formulas of backward_cpu and the tools of its parent, lean_softmax:
-// tiles in shared memory that cp.async loads ahead, products by mma.sync, P by exp2. LSE stands in
-// place of the running maximum and sum.
+// tiles in shared memory that cp.async loads ahead, products by mma.sync, P by exp2. LSE replaces
+// the running maximum and sum.
 // Look at: gradients_of_K_V, where `row` is a key and `column` a query. Counter: mma.
 // First published: Triton's tutorial of fused attention has the same two loops.
 #include "steps/42_backward_two_kernels/backward_two_kernels.hpp"
