@@ -75,8 +75,8 @@ template <class T, class Tiles>
 __device__ void multiply(float (&C)[Tiles::M][Tiles::along / 8][4], int own,
                          const typename Tiles::Owned& A_smem,
                          const typename Tiles::Walked& B_smem) {
-    const int A_lane = Tiles::Owned::lane_of_A(own, threadIdx.x % 32);
-    const int B_lane = Tiles::Walked::lane_of_B(threadIdx.x % 32);
+    const int A_lane = Tiles::Owned::offset_of_A(own, threadIdx.x % 32);
+    const int B_lane = Tiles::Walked::offset_of_B(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Tiles::d / 16; ++k) {
         uint32_t A_reg[Tiles::M][4]; // A fragments: 16 rows x 16 columns each
@@ -100,7 +100,7 @@ template <class T, class Tiles>
 __device__ void accumulate(float (&Sum)[Tiles::M][Tiles::d / 8][4],
                            const uint32_t (&A_reg)[Tiles::M][Tiles::along / 16][4],
                            const typename Tiles::Walked& B_smem) {
-    const int B_lane = Tiles::Walked::lane_of_B_transposed(threadIdx.x % 32);
+    const int B_lane = Tiles::Walked::offset_of_B_transposed(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Tiles::along / 16; ++k) {
 #pragma unroll

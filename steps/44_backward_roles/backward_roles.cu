@@ -63,8 +63,8 @@ template <class T, class Tiles>
 __device__ void multiply(float (&C)[Tiles::M][Tiles::along / 8][4], int own,
                          const typename Tiles::Owned& A_smem,
                          const typename Tiles::Walked& B_smem) {
-    const int A_lane = Tiles::Owned::lane_of_A(own, threadIdx.x % 32);
-    const int B_lane = Tiles::Walked::lane_of_B(threadIdx.x % 32);
+    const int A_lane = Tiles::Owned::offset_of_A(own, threadIdx.x % 32);
+    const int B_lane = Tiles::Walked::offset_of_B(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Tiles::d / 16; ++k) {
         uint32_t A_reg[Tiles::M][4]; // A fragments: 16 rows x 16 columns each
@@ -88,7 +88,7 @@ template <class T, class Tiles>
 __device__ void accumulate(float (&Sum)[Tiles::M][Tiles::d / 8][4],
                            const uint32_t (&A_reg)[Tiles::M][Tiles::along / 16][4],
                            const typename Tiles::Walked& B_smem) {
-    const int B_lane = Tiles::Walked::lane_of_B_transposed(threadIdx.x % 32);
+    const int B_lane = Tiles::Walked::offset_of_B_transposed(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Tiles::along / 16; ++k) {
 #pragma unroll
@@ -135,8 +135,8 @@ __device__ void add_to_dQ(float* dQ_sum, const typename Tiles::dS& dS_smem,
     static_assert(n8 % 2 == 0, "an ldmatrix_x4 of K brings B for two m16n8k16");
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int strip0 = warp / parts * strips, n0 = warp % parts * n8; // the first ones
-    const int A_lane = Tiles::dS::lane_of_A_transposed(lane);
-    const int B_lane = Tiles::Owned::lane_of_B_transposed(lane);
+    const int A_lane = Tiles::dS::offset_of_A_transposed(lane);
+    const int B_lane = Tiles::Owned::offset_of_B_transposed(lane);
     float dQ_reg[strips][n8][4] = {};
 #pragma unroll
     for (int k = 0; k < Tiles::rows / 16; ++k) { // 16 keys: rows of dS^T, and of K
