@@ -281,10 +281,11 @@ __global__ __launch_bounds__(Tiles::threads) // of a block
         }
 #pragma unroll
         for (int n = 0; n < Br / 8; ++n) {
+            const float2 delta = *reinterpret_cast<const float2*>(rows[4 * n + t].delta);
             for (int i = 0; i < M; ++i) {
                 for (int c = 0; c < 4; ++c) {
-                    dP_reg[i][n][c] =
-                        S_reg[i][n][c] * (dP_reg[i][n][c] - rows[4 * n + t].delta[c % 2]);
+                    const float difference = dP_reg[i][n][c] - (c % 2 == 0 ? delta.x : delta.y);
+                    dP_reg[i][n][c] = S_reg[i][n][c] * difference; // dS, in the place of dP
                 }
             }
         }
