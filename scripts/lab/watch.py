@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import cli, watch_tiles
+from lab.build import locked
 from lab.ladder import ROOT, LabError, Rung, cuda_rungs
 
 Recording = dict[str, Any]  # docs/watch_format.md
@@ -205,7 +206,8 @@ def build(rung: Rung, folder: Path) -> Path:
     target = f"{rung.program}_recorded"
     program = folder / "steps" / target
     configure(folder, rung)
-    done = cli.ran(["cmake", "--build", folder, "--target", target])
+    with locked(folder):
+        done = cli.ran(["cmake", "--build", folder, "--target", target])
     if done.returncode:
         raise LabError(f"{rung.name} does not build\n{done.stdout}")
     return program
