@@ -146,8 +146,8 @@ def build_all(variants: list[Variant]) -> dict[str, tuple[Path, str]]:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """A build folder for one process at a time, as in scripts/lib/build.sh: two would both write its
-    build files anew when a list of CMake's has changed."""
+    """A build folder, for one process at a time, as in scripts/lib/build.sh: two would both write
+    its build files anew when a list of CMake's has changed."""
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
