@@ -60,14 +60,16 @@ struct Wanted {
     bool backward, ordered; // ordered: with the same bits in every run
     at::ScalarType type;
     int64_t head_dim;
-    bool few_queries; // 16 or fewer for each K/V head, those of its heads together
-    int device;       // of a GPU, -1: the CPU
+    int64_t head_dim_v = 0; // of V and O; 0: as head_dim
+    bool few_queries;       // 16 or fewer for each K/V head, those of its heads together
+    int device;             // of a GPU, -1: the CPU
     auto operator<=>(const Wanted&) const = default;
 };
 
 /// Fills in `found`. Returns 0; 1 when nothing fits, 2 when it cannot be built. Python sets it.
 using Find = int (*)(const char* rung, int backward, int ordered, const char* type,
-                     int64_t head_dim, int few_queries, int device, Found* found);
+                     int64_t head_dim, int64_t head_dim_v, int few_queries, int device,
+                     Found* found);
 Find find_in_python = nullptr;
 
 const char* name_of(at::ScalarType type) {
@@ -86,9 +88,9 @@ const Found& find(const Wanted& wanted) {
     }
     // no lock is held while Python runs, or somebody who has Python's might wait for it
     Found found{};
-    const int failed =
-        find_in_python(wanted.rung.c_str(), wanted.backward, wanted.ordered, name_of(wanted.type),
-                       wanted.head_dim, wanted.few_queries, wanted.device, &found);
+    const int failed = find_in_python(wanted.rung.c_str(), wanted.backward, wanted.ordered,
+                                      name_of(wanted.type), wanted.head_dim, wanted.head_dim_v,
+                                      wanted.few_queries, wanted.device, &found);
     TORCH_CHECK_VALUE(failed != 1, found.message);
     TORCH_CHECK(failed == 0 && found.attention != nullptr, found.message);
     const std::unique_lock lock(mutex);
@@ -116,6 +118,8 @@ void run(const Wanted& wanted, const Tensor& q, const int64_t (&sizes)[6], bool 
     TORCH_CHECK_VALUE(std::isfinite(factor) && factor > 0, "scale is ", scale,
                       "; as an fp32 number it must be finite and > 0");
     const Found& rung = find(wanted);
+    const int64_t all_sizes[] = {sizes[0], sizes[1], sizes[2],         sizes[3],
+                                 sizes[4], sizes[5], wanted.head_dim_v};
     if (rung.unordered != 0) {
         // refuses, if the caller has asked PyTorch to
         at::globalContext().alertNotDeterministic(rung.name);
@@ -127,7 +131,7 @@ void run(const Wanted& wanted, const Tensor& q, const int64_t (&sizes)[6], bool 
     // Freed on return, though the rung may still run: PyTorch gives the memory to later work on
     // this stream alone.
     Tensor workspace;
-    if (const int64_t bytes = rung.workspace_bytes(sizes, causal); bytes > 0) {
+    if (const int64_t bytes = rung.workspace_bytes(all_sizes, causal); bytes > 0) {
         workspace = at::empty({bytes}, q.options().dtype(at::kByte));
     }
     static std::mutex one_kernel;
@@ -139,15 +143,15 @@ void run(const Wanted& wanted, const Tensor& q, const int64_t (&sizes)[6], bool 
     const int device = wanted.device >= 0 ? wanted.device : 0;
     void* const stream = wanted.device >= 0 ? current_stream(wanted.device) : nullptr;
     const int failed =
-        window ? rung.attention_window(bf16, sizes, factor, causal, *window, pointers.data(),
+        window ? rung.attention_window(bf16, all_sizes, factor, causal, *window, pointers.data(),
                                        memory, device, stream, message, sizeof message)
         : totals != nullptr
-            ? rung.attention_packed(bf16, sizes, factor, causal, totals, pointers.data(), memory,
-                                    device, stream, message, sizeof message)
+            ? rung.attention_packed(bf16, all_sizes, factor, causal, totals, pointers.data(),
+                                    memory, device, stream, message, sizeof message)
         : cache == nullptr
-            ? rung.attention(bf16, sizes, factor, causal, pointers.data(), memory, device, stream,
-                             message, sizeof message)
-            : rung.attention_paged(bf16, sizes, factor, causal, cache, pointers.data(), memory,
+            ? rung.attention(bf16, all_sizes, factor, causal, pointers.data(), memory, device,
+                             stream, message, sizeof message)
+            : rung.attention_paged(bf16, all_sizes, factor, causal, cache, pointers.data(), memory,
                                    device, stream, message, sizeof message);
     TORCH_CHECK_VALUE(failed != 2, rung.name, ": ", message);
     TORCH_CHECK(failed == 0, rung.name, ": ", message);
@@ -222,8 +226,8 @@ void check_rows(std::initializer_list<Named> all) {
 /// Throws unless these are Q, K and V of a problem, where a rung can read them.
 void check(const Tensor& q, const Tensor& k, const Tensor& v) {
     check_kind({{"q", q}, {"k", k}, {"v", v}}, q, 4, "(batch, heads, length, head dim)");
-    TORCH_CHECK_VALUE(k.sizes() == v.sizes(), "k is ", shape(k), " and v is ", shape(v),
-                      "; they must have the same shape");
+    TORCH_CHECK_VALUE(k.sizes().slice(0, 3) == v.sizes().slice(0, 3), "k is ", shape(k),
+                      " and v is ", shape(v), "; all but the head dim must be the same");
     TORCH_CHECK_VALUE(q.size(0) == k.size(0) && q.size(3) == k.size(3), "q is ", shape(q),
                       " and k is ", shape(k), "; batch and head dim must be the same");
     TORCH_CHECK_VALUE(q.size(1) % k.size(1) == 0, "q has ", q.size(1), " heads and k has ",
@@ -333,7 +337,7 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
                                      double scale, Text rung, Text /*backward_rung*/) {
     check(q, k, v);
     const c10::OptionalDeviceGuard guard(q.device());
-    Tensor o = at::empty_like(q);
+    Tensor o = at::empty({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options());
     Tensor lse = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
     const bool few_queries = k.size(1) > 0 && q.size(1) / k.size(1) * q.size(2) <= 16;
     const Wanted wanted{.rung = {rung.data(), rung.size()},
@@ -341,6 +345,7 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
                         .ordered = false,
                         .type = q.scalar_type(),
                         .head_dim = q.size(3),
+                        .head_dim_v = v.size(3),
                         .few_queries = few_queries,
                         .device = gpu_of(q)};
     run(wanted, q, k, causal, scale, {q, k, v, o, lse});
@@ -417,6 +422,7 @@ std::tuple<Tensor, Tensor> attention_window(const Tensor& q, const Tensor& k, co
                         .ordered = false,
                         .type = q.scalar_type(),
                         .head_dim = q.size(3),
+                        .head_dim_v = v.size(3),
                         .few_queries = false,
                         .device = gpu_of(q)};
     const int64_t sizes[] = {q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3)};
@@ -443,6 +449,7 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& q, const Ten
                         .ordered = ordered,
                         .type = q.scalar_type(),
                         .head_dim = q.size(3),
+                        .head_dim_v = v.size(3),
                         .few_queries = false,
                         .device = gpu_of(q)};
     run(wanted, q, k, causal, scale, {q, k, v, o, lse, rows, dq, dk, dv});
@@ -454,8 +461,9 @@ std::tuple<Tensor, Tensor> attention_shapes(const Tensor& q, const Tensor& k, co
                                             double, Text, Text) {
     check_device("k", k, q);
     check_device("v", v, q);
-    return {at::empty_like(q),
-            at::empty_symint(q.sym_sizes().slice(0, 3), q.options().dtype(at::kFloat))};
+    return {
+        at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)}, q.options()),
+        at::empty_symint(q.sym_sizes().slice(0, 3), q.options().dtype(at::kFloat))};
 }
 
 std::tuple<Tensor, Tensor> attention_paged_shapes(const Tensor& q, const Tensor&, const Tensor&,
