@@ -630,6 +630,16 @@ List detect(const Scope& scope) {
     if (scope.window_and_sink) {
         add_windows(list, scope, detect_window_shapes);
     }
+    if (!scope.head_dims_v.empty()) {
+        // Three tiles of 128 keys under a mask: the first 64 rows see two of them, and a warpgroup
+        // whose rows are beyond the last sees none. It may be two tiles ahead when it lets one
+        // pass.
+        for (const DType dtype : scope.dtypes) {
+            list.cases.push_back(
+                {Kind::normal, dtype,
+                 make_problem({136, 328}, scope.head_dims.back(), {true, {2, 1}})});
+        }
+    }
     if (scope.backward) {
         // Four tiles of 128 keys under a mask: where blocks take turns, the order of more than two
         // tiles is seen.
