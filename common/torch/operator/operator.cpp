@@ -107,19 +107,18 @@ void* current_stream([[maybe_unused]] int device) {
 #endif
 }
 
-/// Runs a rung on these tensors, inputs and outputs in the order of its C entry. `sizes` are B, H,
+/// Runs a rung on these tensors, inputs and outputs in the order of its C entry. `six` are B, H,
 /// H_kv, N_q, N_kv and d; `cache` those of a cache in pages, or null; `totals` the tokens on lines
 /// of queries and of keys, or null. With a window, 0 for none, the tensors may have a sink among
 /// them.
-void run(const Wanted& wanted, const Tensor& q, const int64_t (&sizes)[6], bool causal,
-         double scale, std::initializer_list<Tensor> tensors, const int64_t* cache = nullptr,
+void run(const Wanted& wanted, const Tensor& q, const int64_t (&six)[6], bool causal, double scale,
+         std::initializer_list<Tensor> tensors, const int64_t* cache = nullptr,
          std::optional<int64_t> window = {}, const int64_t* totals = nullptr) {
     const auto factor = static_cast<float>(scale);
     TORCH_CHECK_VALUE(std::isfinite(factor) && factor > 0, "scale is ", scale,
                       "; as an fp32 number it must be finite and > 0");
     const Found& rung = find(wanted);
-    const int64_t all_sizes[] = {sizes[0], sizes[1], sizes[2],         sizes[3],
-                                 sizes[4], sizes[5], wanted.head_dim_v};
+    const int64_t sizes[] = {six[0], six[1], six[2], six[3], six[4], six[5], wanted.head_dim_v};
     if (rung.unordered != 0) {
         // refuses, if the caller has asked PyTorch to
         at::globalContext().alertNotDeterministic(rung.name);
@@ -131,7 +130,7 @@ void run(const Wanted& wanted, const Tensor& q, const int64_t (&sizes)[6], bool 
     // Freed on return, though the rung may still run: PyTorch gives the memory to later work on
     // this stream alone.
     Tensor workspace;
-    if (const int64_t bytes = rung.workspace_bytes(all_sizes, causal); bytes > 0) {
+    if (const int64_t bytes = rung.workspace_bytes(sizes, causal); bytes > 0) {
         workspace = at::empty({bytes}, q.options().dtype(at::kByte));
     }
     static std::mutex one_kernel;
@@ -143,15 +142,15 @@ void run(const Wanted& wanted, const Tensor& q, const int64_t (&sizes)[6], bool 
     const int device = wanted.device >= 0 ? wanted.device : 0;
     void* const stream = wanted.device >= 0 ? current_stream(wanted.device) : nullptr;
     const int failed =
-        window ? rung.attention_window(bf16, all_sizes, factor, causal, *window, pointers.data(),
+        window ? rung.attention_window(bf16, sizes, factor, causal, *window, pointers.data(),
                                        memory, device, stream, message, sizeof message)
         : totals != nullptr
-            ? rung.attention_packed(bf16, all_sizes, factor, causal, totals, pointers.data(),
-                                    memory, device, stream, message, sizeof message)
+            ? rung.attention_packed(bf16, sizes, factor, causal, totals, pointers.data(), memory,
+                                    device, stream, message, sizeof message)
         : cache == nullptr
-            ? rung.attention(bf16, all_sizes, factor, causal, pointers.data(), memory, device,
-                             stream, message, sizeof message)
-            : rung.attention_paged(bf16, all_sizes, factor, causal, cache, pointers.data(), memory,
+            ? rung.attention(bf16, sizes, factor, causal, pointers.data(), memory, device, stream,
+                             message, sizeof message)
+            : rung.attention_paged(bf16, sizes, factor, causal, cache, pointers.data(), memory,
                                    device, stream, message, sizeof message);
     TORCH_CHECK_VALUE(failed != 2, rung.name, ": ", message);
     TORCH_CHECK(failed == 0, rung.name, ": ", message);
