@@ -239,7 +239,7 @@ def main(options: argparse.Namespace) -> int:
     of_library = timing.backward_library if backward else timing.library
     programs = {name: of_library(name, options.dtype) for name in timing.LIBRARIES[options.dtype]}
     versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
-    if options.dtype != "fp32" and not backward:
+    if options.dtype != "fp32" and not backward and options.head_dim_v is None:
         triton, version = timing.triton_kernel()
         programs, versions = programs | triton, versions | version
     if options.dtype == "bf16" and not backward:
