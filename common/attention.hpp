@@ -4,10 +4,10 @@
 //
 //   Q, O  (B, H,    N_q,  d)     K, V  (B, H_kv, N_kv, d)     LSE  (B, H, N_q), natural log
 //
-// V and O may have another head dim than Q and K, d_v, which only some rungs know.
-//
 // and of its gradients: dQ, dK, dV from Q, K, V, O, LSE and dO, where dX is the derivative of some
 // number by X and has X's shape. dK and dV are sums over the query heads that read the K/V head.
+//
+// V and O may have a head dim of their own, d_v, which only some rungs know.
 //
 // A window and a sink are additions that only some rungs know. A sink is a logit per head, (H) in
 // fp32, finite or -inf, that joins the sum of every row and owns no key:
