@@ -31,14 +31,14 @@ std::string place(const Problem& p, size_t row) {
 // does not.
 std::string finite_where_spoilt(const Prepared& prepared, const Outputs& got) {
     const Problem& p = prepared.c.problem;
-    const size_t d = static_cast<size_t>(p.head_dim);
+    const size_t d_v = static_cast<size_t>(p.v_dim());
     for (size_t row = 0; row < prepared.tensors.spoilt.size(); ++row) {
         const int64_t i = static_cast<int64_t>(row) % p.q_len;
         if (!prepared.tensors.spoilt[row] || p.visible_keys(i) == 0) {
             continue;
         }
         bool finite = std::isfinite(got.lse[row]);
-        for (size_t x = row * d; x < (row + 1) * d; ++x) {
+        for (size_t x = row * d_v; x < (row + 1) * d_v; ++x) {
             finite = finite || std::isfinite(got.o[x]);
         }
         if (finite) {
@@ -51,7 +51,7 @@ std::string finite_where_spoilt(const Prepared& prepared, const Outputs& got) {
 // With one key the softmax is 1, whatever the score, so O is V. Empty, or where it is not.
 std::string differs_from_only_value(const Prepared& prepared, const Outputs& got) {
     const Problem& p = prepared.c.problem;
-    const size_t d = static_cast<size_t>(p.head_dim);
+    const size_t d_v = static_cast<size_t>(p.v_dim());
     for (size_t row = 0; row < got.lse.size(); ++row) {
         const int64_t r = static_cast<int64_t>(row);
         const bool spoilt = !prepared.tensors.spoilt.empty() && prepared.tensors.spoilt[row];
@@ -59,9 +59,9 @@ std::string differs_from_only_value(const Prepared& prepared, const Outputs& got
             continue;
         }
         const size_t value =
-            static_cast<size_t>(p.kv_offset(r / p.q_len / p.heads, r / p.q_len % p.heads));
-        for (size_t x = 0; x < d; ++x) {
-            const float v = prepared.tensors.v[value + x], o = got.o[row * d + x];
+            static_cast<size_t>(p.v_offset(r / p.q_len / p.heads, r / p.q_len % p.heads));
+        for (size_t x = 0; x < d_v; ++x) {
+            const float v = prepared.tensors.v[value + x], o = got.o[row * d_v + x];
             const double error = std::abs(static_cast<double>(o) - static_cast<double>(v));
             if (!(error <= unit_in_last_place(prepared.c.dtype, v))) {
                 char values[64];

@@ -24,9 +24,10 @@ void print(size_t result, const char* name, double error, double bound) {
 void check(flash::SafetensorsReader input, std::vector<flash::SafetensorsReader> results,
            bool causal, int64_t rows) {
     using namespace flash;
-    const std::vector<int64_t> q = input.info("q").shape, k = input.info("k").shape;
-    if (q.size() != 4 || k.size() != 4) {
-        throw Error("q and k must have the shape (B, H, N, d)");
+    const std::vector<int64_t> q = input.info("q").shape, k = input.info("k").shape,
+                               v = input.info("v").shape;
+    if (q.size() != 4 || k.size() != 4 || v.size() != 4) {
+        throw Error("q, k and v must have the shape (B, H, N, d)");
     }
     const Problem p{.batch = q[0],
                     .heads = q[1],
@@ -35,7 +36,8 @@ void check(flash::SafetensorsReader input, std::vector<flash::SafetensorsReader>
                     .kv_len = k[2],
                     .head_dim = q[3],
                     .scale = default_scale(q[3]),
-                    .causal = causal};
+                    .causal = causal,
+                    .head_dim_v = v[3] == q[3] ? 0 : v[3]};
     const std::string& type = input.info("q").dtype;
     const std::vector<float> Q = input.read("q"), K = input.read("k"), V = input.read("v");
     Inputs inputs{type == "F32" ? DType::fp32 : type == "F16" ? DType::fp16 : DType::bf16, Q, K, V};

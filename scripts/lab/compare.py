@@ -16,6 +16,7 @@ against float64, on the tensors that are timed.
     lab compare lean_softmax before/steps/26_lean_softmax    a kernel of another folder beside it
     lab compare backward_one_kernel backward_roles --group 8    gradients: 2.5 times the FLOPs
     lab compare --dtype fp32 flash_attention_2 double_buffer --problem 4,16,4096,64
+    lab compare two_head_dims --problem 1,16,16384,192 --head-dim-v 128    V narrower than Q and K
     lab compare packed_heads split_kv --decode    one query per head: GB/s of K and V, and a copy's
     lab compare --training           a loop of PyTorch, by the wall clock
 
@@ -64,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("rungs", nargs="*", metavar="RUNG", help="name or folder (those of the type)")
     add("--dtype", choices=("bf16", "fp16", "fp32"), default="bf16", help="(bf16)")
     add("--head-dims", type=cli.numbers, default=(64, 128), metavar="D,D", help="(64,128)")
+    add("--head-dim-v", type=int, metavar="D", help="of V and O (as Q and K)")
     add("--lengths", type=cli.numbers, default=LENGTHS, metavar="N,N", help="(512 to 16384)")
     add("--group", type=int, default=1, metavar="G", help="query heads per head of K and V (1)")
     add("--sigma", type=decimals, default=(1.0,), metavar="S,S", help="spread of scores (1)")
@@ -96,6 +98,9 @@ def cases(options: argparse.Namespace) -> list[Row]:
     grouped = [(B, H, H // options.group, N, d) for B, H, N, d in shapes]
     masks: tuple[bool, ...] = (False, True)
     queries = {}
+    of_v = {} if options.head_dim_v is None else {"d_v": options.head_dim_v}
+    if of_v and (options.head_dim_v < 1 or options.decode or options.training):
+        raise LabError("--head-dim-v is at least 1, and for forward rungs without --decode")
     if options.decode:
         grouped = grouped if options.problem else list(DECODE)
         queries, masks = {"N_q": 1}, (False,)  # the last query sees all keys
@@ -103,7 +108,7 @@ def cases(options: argparse.Namespace) -> list[Row]:
     every = itertools.product(grouped, masks, options.sigma, patterns)
     for (B, H, H_kv, N, d), causal, sigma, pattern in every:
         case = harness.problem(B, H, N, d, causal) | queries
-        found.append(case | {"H_kv": H_kv, "sigma": sigma, "pattern": pattern})
+        found.append(case | of_v | {"H_kv": H_kv, "sigma": sigma, "pattern": pattern})
     return sorted(found, key=lambda case: (case["d"], case["causal"]))
 
 
@@ -131,6 +136,7 @@ def variants(options: argparse.Namespace) -> list[build.Variant]:
             build.Variant(rung.name, rung)
             for rung in cuda_rungs()
             if rung.tensor == tensor and not rung.backward and (tensor or rung.name not in SLOW)
+            if bool(rung.head_dims_v) == (options.head_dim_v is not None)
         ]
     found = []
     for text in options.rungs:
@@ -139,9 +145,13 @@ def variants(options: argparse.Namespace) -> list[build.Variant]:
             types = ("fp16", "bf16") if tensor else ("fp32",)
             number, _, name = folder.name.partition("_")
             rung = Rung(number, name, "", types, (), "8.0", False, "", folder)
-            like = [one for one in cuda_rungs() if one.name == name]
-            if like:  # wgmma needs code of its own
-                rung = replace(rung, capability=like[0].capability)
+            for like in (one for one in cuda_rungs() if one.name == name):
+                rung = replace(
+                    rung,
+                    capability=like.capability,  # wgmma needs code of its own
+                    head_dims=like.head_dims,
+                    head_dims_v=like.head_dims_v,
+                )
             if not name or not any(folder.glob("*.cu")):
                 raise LabError(f"{text} is no folder NN_name with a kernel file")
             of = "@" + os.path.relpath(folder.parent, ROOT).replace("/", "_")
@@ -155,6 +165,13 @@ def variants(options: argparse.Namespace) -> list[build.Variant]:
     if len({one.rung.backward for one in found}) > 1:
         raise LabError("forward and backward rungs cannot be compared: name rungs of one kind")
     return found
+
+
+def require_head_dims(chosen: Sequence[build.Variant], wanted: Sequence[Row]) -> None:
+    """Raises LabError where V has a width of its own and a kernel does not ask for it."""
+    for rung, case in itertools.product((one.rung for one in chosen), wanted):
+        if "d_v" in case and not rung.takes(case["d"], case["d_v"]):
+            raise LabError(f"{rung.name} does not take d = {case['d']} beside d_v = {case['d_v']}")
 
 
 def measure(
@@ -174,7 +191,7 @@ def measure(
     """
     types = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
     q, k, v = timing.tensors(torch, generator, types[dtype], case)
-    rest = [torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")]
+    rest = [q.new_empty((*q.shape[:3], v.shape[3])), torch.empty(q.shape[:3], device="cuda")]
     if backward:
         rest = timing.with_gradient(torch, q, k, v, case["causal"])
     able, results = {}, {}
@@ -214,13 +231,15 @@ def main(options: argparse.Namespace) -> int:
     wanted = cases(options)
     if options.training:
         return training.main(options, wanted)
-    chosen, torch = variants(options), timing.torch_with_gpu()
+    chosen = variants(options)
+    require_head_dims(chosen, wanted)
+    torch = timing.torch_with_gpu()
     built = build.build_all(chosen)
     backward = chosen[0].rung.backward
     of_library = timing.backward_library if backward else timing.library
     programs = {name: of_library(name, options.dtype) for name in timing.LIBRARIES[options.dtype]}
     versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
-    if options.dtype != "fp32" and not backward:
+    if options.dtype != "fp32" and not backward and options.head_dim_v is None:
         triton, version = timing.triton_kernel()
         programs, versions = programs | triton, versions | version
     if options.dtype == "bf16" and not backward:

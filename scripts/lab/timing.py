@@ -76,7 +76,8 @@ def row_of(milliseconds: Sequence[float], flops: float) -> Row:
 
 
 def flops_of(case: Row, backward: bool = False) -> float:
-    flops = (10 if backward else 4) * case["B"] * case["H"] * case["N_q"] * case["N_kv"] * case["d"]
+    dims = case["d"] + case.get("d_v", case["d"])
+    flops = (5 if backward else 2) * case["B"] * case["H"] * case["N_q"] * case["N_kv"] * dims
     return flops / (2 if case["causal"] else 1)
 
 
@@ -280,7 +281,7 @@ def entry(name: str, path: Path, function_name: str) -> Callable[..., None]:
     message = ctypes.create_string_buffer(1000)
 
     def start(sizes: Sequence[int], causal: bool, tensors: Sequence[Tensor], *more: Any) -> None:
-        q, own_sizes = tensors[0], (ctypes.c_int64 * 6)(*sizes)
+        q, own_sizes = tensors[0], (ctypes.c_int64 * 7)(*sizes)
         workspace = []
         if workspace_bytes:
             size = workspace_bytes(own_sizes, int(causal))
@@ -289,7 +290,7 @@ def entry(name: str, path: Path, function_name: str) -> Callable[..., None]:
         code = function(
             int("bfloat16" in str(q.dtype)),
             own_sizes,
-            ctypes.c_float(1 / math.sqrt(sizes[-1])),
+            ctypes.c_float(1 / math.sqrt(sizes[5])),
             int(causal),
             *more,
             (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors)),
@@ -315,7 +316,8 @@ def rung(name: str, path: Path) -> Program:
         q: Tensor, k: Tensor, v: Tensor, causal: bool, *rest: Tensor
     ) -> Tensor | tuple[Tensor, ...]:
         batch, heads, N_q, d = q.shape
-        start((batch, heads, k.shape[1], N_q, k.shape[2], d), causal, (q, k, v, *rest))
+        sizes = (batch, heads, k.shape[1], N_q, k.shape[2], d, v.shape[-1])
+        start(sizes, causal, (q, k, v, *rest))
         return rest[0] if len(rest) == 2 else rest[3:]
 
     return attention
@@ -404,7 +406,7 @@ def tensors(torch: ModuleType, generator: Any, dtype: Any, case: Row) -> tuple[T
     sigma, pattern = case.get("sigma", 1.0), case.get("pattern", "random")
     q, k, v = (
         torch.randn(shape, generator=generator, device="cuda")
-        for shape in ((B, H, N_q, d), (B, H_kv, N_kv, d), (B, H_kv, N_kv, d))
+        for shape in ((B, H, N_q, d), (B, H_kv, N_kv, d), (B, H_kv, N_kv, case.get("d_v", d)))
     )
     kind, height = parse_pattern(pattern)
     if kind == "real":  # repeated along heads, rows and columns; the scores stay those of the layer

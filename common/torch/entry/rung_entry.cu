@@ -109,7 +109,8 @@ template <class T> void run(const flash::Problem& p, void* const* x, void*) {
     const size_t inputs = 6;
 #else
     const char* const names[] = {"Q", "K", "V", "O", "LSE"};
-    const int64_t bytes[] = {q, kv, kv, q, lse};
+    const int64_t bytes[] = {q, kv, p.v_size() * int64_t{sizeof(T)},
+                             p.o_size() * int64_t{sizeof(T)}, lse};
     const size_t inputs = 3;
 #endif
     on_device(names, bytes, inputs, x, workspace_of<T>(p),
@@ -243,7 +244,8 @@ flash::Problem problem(const int64_t* sizes, float scale, int causal, int64_t wi
             .scale = scale,
             .causal = causal != 0,
             .window = window,
-            .sink = sink};
+            .sink = sink,
+            .head_dim_v = sizes[6]};
 }
 
 /// The same, or std::invalid_argument, which says what is wrong with it.
@@ -276,7 +278,7 @@ template <class Work> int outcome_of(const Work& work, char* message, size_t mes
 } // namespace
 
 /// Bytes of the workspace that the caller brings, 0 if none is needed. `sizes` are B, H, H_kv, N_q,
-/// N_kv, d.
+/// N_kv, d, and d_v or 0.
 extern "C" int64_t rung_workspace_bytes([[maybe_unused]] const int64_t* sizes,
                                         [[maybe_unused]] int causal) {
 #if defined(RUNG_ON_SIMT)

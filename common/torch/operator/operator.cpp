@@ -60,14 +60,16 @@ struct Wanted {
     bool backward, ordered; // ordered: with the same bits in every run
     at::ScalarType type;
     int64_t head_dim;
-    bool few_queries; // 16 or fewer for each K/V head, those of its heads together
-    int device;       // of a GPU, -1: the CPU
+    int64_t head_dim_v = 0; // of V and O; 0: as head_dim
+    bool few_queries;       // 16 or fewer for each K/V head, those of its heads together
+    int device;             // of a GPU, -1: the CPU
     auto operator<=>(const Wanted&) const = default;
 };
 
 /// Fills in `found`. Returns 0; 1 when nothing fits, 2 when it cannot be built. Python sets it.
 using Find = int (*)(const char* rung, int backward, int ordered, const char* type,
-                     int64_t head_dim, int few_queries, int device, Found* found);
+                     int64_t head_dim, int64_t head_dim_v, int few_queries, int device,
+                     Found* found);
 Find find_in_python = nullptr;
 
 const char* name_of(at::ScalarType type) {
@@ -86,9 +88,9 @@ const Found& find(const Wanted& wanted) {
     }
     // no lock is held while Python runs, or somebody who has Python's might wait for it
     Found found{};
-    const int failed =
-        find_in_python(wanted.rung.c_str(), wanted.backward, wanted.ordered, name_of(wanted.type),
-                       wanted.head_dim, wanted.few_queries, wanted.device, &found);
+    const int failed = find_in_python(wanted.rung.c_str(), wanted.backward, wanted.ordered,
+                                      name_of(wanted.type), wanted.head_dim, wanted.head_dim_v,
+                                      wanted.few_queries, wanted.device, &found);
     TORCH_CHECK_VALUE(failed != 1, found.message);
     TORCH_CHECK(failed == 0 && found.attention != nullptr, found.message);
     const std::unique_lock lock(mutex);
@@ -105,17 +107,18 @@ void* current_stream([[maybe_unused]] int device) {
 #endif
 }
 
-/// Runs a rung on these tensors, inputs and outputs in the order of its C entry. `sizes` are B, H,
+/// Runs a rung on these tensors, inputs and outputs in the order of its C entry. `six` are B, H,
 /// H_kv, N_q, N_kv and d; `cache` those of a cache in pages, or null; `totals` the tokens on lines
 /// of queries and of keys, or null. With a window, 0 for none, the tensors may have a sink among
 /// them.
-void run(const Wanted& wanted, const Tensor& q, const int64_t (&sizes)[6], bool causal,
-         double scale, std::initializer_list<Tensor> tensors, const int64_t* cache = nullptr,
+void run(const Wanted& wanted, const Tensor& q, const int64_t (&six)[6], bool causal, double scale,
+         std::initializer_list<Tensor> tensors, const int64_t* cache = nullptr,
          std::optional<int64_t> window = {}, const int64_t* totals = nullptr) {
     const auto factor = static_cast<float>(scale);
     TORCH_CHECK_VALUE(std::isfinite(factor) && factor > 0, "scale is ", scale,
                       "; as an fp32 number it must be finite and > 0");
     const Found& rung = find(wanted);
+    const int64_t sizes[] = {six[0], six[1], six[2], six[3], six[4], six[5], wanted.head_dim_v};
     if (rung.unordered != 0) {
         // refuses, if the caller has asked PyTorch to
         at::globalContext().alertNotDeterministic(rung.name);
@@ -222,8 +225,8 @@ void check_rows(std::initializer_list<Named> all) {
 /// Throws unless these are Q, K and V of a problem, where a rung can read them.
 void check(const Tensor& q, const Tensor& k, const Tensor& v) {
     check_kind({{"q", q}, {"k", k}, {"v", v}}, q, 4, "(batch, heads, length, head dim)");
-    TORCH_CHECK_VALUE(k.sizes() == v.sizes(), "k is ", shape(k), " and v is ", shape(v),
-                      "; they must have the same shape");
+    TORCH_CHECK_VALUE(k.sizes().slice(0, 3) == v.sizes().slice(0, 3), "k is ", shape(k),
+                      " and v is ", shape(v), "; all but the head dim must be the same");
     TORCH_CHECK_VALUE(q.size(0) == k.size(0) && q.size(3) == k.size(3), "q is ", shape(q),
                       " and k is ", shape(k), "; batch and head dim must be the same");
     TORCH_CHECK_VALUE(q.size(1) % k.size(1) == 0, "q has ", q.size(1), " heads and k has ",
@@ -333,7 +336,7 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
                                      double scale, Text rung, Text /*backward_rung*/) {
     check(q, k, v);
     const c10::OptionalDeviceGuard guard(q.device());
-    Tensor o = at::empty_like(q);
+    Tensor o = at::empty({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options());
     Tensor lse = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
     const bool few_queries = k.size(1) > 0 && q.size(1) / k.size(1) * q.size(2) <= 16;
     const Wanted wanted{.rung = {rung.data(), rung.size()},
@@ -341,6 +344,7 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
                         .ordered = false,
                         .type = q.scalar_type(),
                         .head_dim = q.size(3),
+                        .head_dim_v = v.size(3),
                         .few_queries = few_queries,
                         .device = gpu_of(q)};
     run(wanted, q, k, causal, scale, {q, k, v, o, lse});
@@ -417,6 +421,7 @@ std::tuple<Tensor, Tensor> attention_window(const Tensor& q, const Tensor& k, co
                         .ordered = false,
                         .type = q.scalar_type(),
                         .head_dim = q.size(3),
+                        .head_dim_v = v.size(3),
                         .few_queries = false,
                         .device = gpu_of(q)};
     const int64_t sizes[] = {q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3)};
@@ -443,6 +448,7 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& q, const Ten
                         .ordered = ordered,
                         .type = q.scalar_type(),
                         .head_dim = q.size(3),
+                        .head_dim_v = v.size(3),
                         .few_queries = false,
                         .device = gpu_of(q)};
     run(wanted, q, k, causal, scale, {q, k, v, o, lse, rows, dq, dk, dv});
@@ -454,8 +460,9 @@ std::tuple<Tensor, Tensor> attention_shapes(const Tensor& q, const Tensor& k, co
                                             double, Text, Text) {
     check_device("k", k, q);
     check_device("v", v, q);
-    return {at::empty_like(q),
-            at::empty_symint(q.sym_sizes().slice(0, 3), q.options().dtype(at::kFloat))};
+    return {
+        at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)}, q.options()),
+        at::empty_symint(q.sym_sizes().slice(0, 3), q.options().dtype(at::kFloat))};
 }
 
 std::tuple<Tensor, Tensor> attention_paged_shapes(const Tensor& q, const Tensor&, const Tensor&,

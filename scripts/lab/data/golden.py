@@ -42,6 +42,7 @@ class Case(NamedTuple):
     about: str
     window: int = 0
     sink: str = "-"  # "normal", or numbers
+    head_dim_v: int = 0  # 0: as head_dim
 
 
 # Gradients: of small ones, of which each has something that the others have not.
@@ -83,6 +84,15 @@ bf16_causal           1  2  1     18   34    64   yes     -      bf16   -       
 """  # noqa: E501
 
 
+# V and O have the second of two head dims.
+TWO_HEAD_DIMS = """
+name                  B  H  H_kv  N_q  N_kv  d        causal  scale  dtype  inputs   gradients  about
+narrow_v              1  2  1     13   21    192/128  yes     -      fp16   -        -          d = 192, d_v = 128, fp16 inputs, causal
+narrow_v_across_tiles 2  1  1     150  160   8/3      -       -      fp32   -        -          d_v < d, more rows than the oracle's tiles have
+wide_v_long           1  4  2     30   11    8/20     yes     0.5    fp32   -        -          d_v > d, causal, N_q > N_kv: the first 19 queries see nothing
+"""  # noqa: E501
+
+
 # With a window (- : none), whose mask is causal, or a sink: normal, or a number for each head.
 WINDOWS = """
 name                  B  H  H_kv  N_q  N_kv  d    causal  scale  dtype  inputs        gradients  window  sink               about
@@ -109,13 +119,16 @@ def read_window(line: str) -> Case:
 
 def read_case(line: str) -> Case:
     name, *sizes, causal, scale, dtype, inputs, gradients, about = line.split(None, 12)
-    B, H, H_kv, N_q, N_kv, d = map(int, sizes)
+    *sizes, dims = sizes
+    d, _, d_v = dims.partition("/")
+    B, H, H_kv, N_q, N_kv = map(int, sizes)
     own_scale = 0.0 if scale == "-" else float(scale)
     more = causal == "yes", own_scale, dtype, inputs, gradients == "yes", about
-    return Case(name, B, H, H_kv, N_q, N_kv, d, *more)
+    return Case(name, B, H, H_kv, N_q, N_kv, int(d), *more, head_dim_v=int(d_v or 0))
 
 
 CASES = [read_case(line) for line in TABLE.strip().splitlines()[1:]]
+CASES += [read_case(line) for line in TWO_HEAD_DIMS.strip().splitlines()[1:]]
 CASES += [read_window(line) for line in WINDOWS.strip().splitlines()[1:]]
 
 
@@ -134,7 +147,8 @@ def make_inputs(case: Case) -> tuple[torch.Tensor, ...]:
 
     q_shape = (case.batch, case.heads, case.q_len, case.head_dim)
     kv_shape = (case.batch, case.kv_heads, case.kv_len, case.head_dim)
-    q, k, v = normal(*q_shape), normal(*kv_shape), normal(*kv_shape)
+    v_shape = (*kv_shape[:3], case.head_dim_v or case.head_dim)
+    q, k, v = normal(*q_shape), normal(*kv_shape), normal(*v_shape)
     if case.inputs == "huge":  # both grow, so that the largest |score| is 1e4
         k_for_q = k.repeat_interleave(case.heads // case.kv_heads, dim=1)
         growth = math.sqrt(

@@ -50,6 +50,8 @@ def test_what_makes_no_sense_is_one_line(capsys):
         "compare --pattern rising:x",
         "compare nowhere/12_no_such_rung",
         "compare backward_roles --decode",
+        "compare overlap --problem 1,2,64,192 --head-dim-v 128",
+        "compare two_head_dims --problem 1,2,64,192 --head-dim-v 0",
         "ring --ranks 1",
         "bench --quick --record",
     ):
@@ -64,6 +66,8 @@ def test_ratios_are_of_the_same_problem():
     rows += [case | of_library | {"N_q": N, "ms": N / 16} for N in (64, 128)]
     assert timing.summary(rows)[1] == "  a: 5.657 x FA2 (least 4.00, 2 cases)"
     assert timing.flops_of({**case, "causal": True}) == 2 * 2 * 64 * 64 * 32
+    assert timing.flops_of({**case, "d_v": 16}) == 2 * 2 * 64 * 64 * (32 + 16)
+    assert harness.title({**case, "d_v": 16}) == "(1, 2, 64, 32/16) full"
 
 
 def test_what_ncu_prints():
