@@ -65,8 +65,8 @@ class Rung {
     bool overflows = false;       // ForwardRung::overflows
     bool rounded_sums = false;    // ForwardRung::rounded_sums
     bool unordered_dQ = false;    // BackwardRung::unordered_dQ
-    bool window_and_sink = false; // ForwardRung::window_and_sink
-    bool has_gradients = false;   // its outputs are dQ, dK and dV
+    bool window_and_sink = false; // ForwardRung::window_and_sink, or BackwardRung's
+    bool has_gradients = false;   // its outputs are dQ, dK and dV, and dsink
 
     /// The rung on a problem. Throws Error when it does not support type or head dim, when an input
     /// has a wrong size, or when memory does not suffice.
