@@ -168,12 +168,15 @@ Verdict check_gradients(const Problem& p, const Inputs& inputs, const Outputs& o
                         const Progress& progress, int64_t rows_of_head) {
     std::vector<bool> left_out;
     if (rows_of_head > 0 && rows_of_head < p.q_len) {
-        const int64_t heads = p.batch * p.kv_heads;
+        left_out.assign(static_cast<size_t>(p.batch * p.kv_heads), true);
+        const int64_t together = p.sink ? p.batch : 1; // dsink needs a head of all batch entries
+        const int64_t heads = p.batch * p.kv_heads / together;
         const int64_t wanted = std::max<int64_t>(heads * rows_of_head / p.q_len, 1);
-        left_out.assign(static_cast<size_t>(heads), true);
         for (int64_t n = 0; n < wanted; ++n) {
-            // the last one is among them
-            left_out[static_cast<size_t>(heads - 1 - n * heads / wanted)] = false;
+            const int64_t head = heads - 1 - n * heads / wanted; // the last one is among them
+            for (int64_t b = 0; b < together; ++b) {
+                left_out[static_cast<size_t>(b * p.kv_heads + head)] = false;
+            }
         }
     }
     Verdict verdict =

@@ -440,13 +440,13 @@ constexpr std::array window_shapes = {
     WindowShape{{203, 113}, 17},   WindowShape{{300, 300}, 128}, WindowShape{{300, 310}, 127},
     WindowShape{{1, 239}, 129},    WindowShape{{1, 5}, 1},       WindowShape{{512, 500}, 200},
     WindowShape{{200, 200}, 1000}, WindowShape{{512, 127}, 63},  WindowShape{{140, 333}, 96},
-    WindowShape{{40, 300}, 33},    WindowShape{{97, 130}, 0},    WindowShape{{300, 40}, 0}};
+    WindowShape{{97, 130}, 0},     WindowShape{{300, 40}, 0},    WindowShape{{40, 300}, 33}};
 
 // For detectors: tiles at both edges and between them, tiles that some warpgroups of a block skip,
 // keys that no query sees any more, and rows without keys.
 constexpr std::array detect_window_shapes = {WindowShape{{5, 71}, 20}, WindowShape{{136, 200}, 70},
-                                             WindowShape{{97, 97}, 1}, WindowShape{{20, 200}, 9},
-                                             WindowShape{{200, 5}, 3}, WindowShape{{200, 5}, 0}};
+                                             WindowShape{{97, 97}, 1}, WindowShape{{200, 5}, 3},
+                                             WindowShape{{200, 5}, 0}, WindowShape{{20, 200}, 9}};
 
 void add_windows(List& list, const Scope& scope, std::span<const WindowShape> some) {
     for (size_t s = 0; s < some.size(); ++s) {
@@ -465,6 +465,7 @@ void add_windows(List& list, const Scope& scope, std::span<const WindowShape> so
                                         {causal, extreme ? Heads{6, 2} : Heads{2, 1}, true})};
                     c.problem.window = window;
                     c.problem.sink = sink;
+                    c.problem.batch = sink && shape.longer() <= 128 ? 2 : 1; // dsink adds them up
                     list.cases.push_back(c);
                 }
             }
