@@ -1,12 +1,12 @@
 // backward_window: gradients under a sliding window, and of an attention sink.
 //
 // The idea: with a window a tile of keys is seen by a band of queries, however long the text is. So
-// a block's way along the queries has two ends. Both cut through tiles, and a tile may need two
-// masks. At d = 128 and W = 128, for a block of 128 keys and tiles of 64 queries:
+// a block's way along the queries has two ends. Both edges of the band cut through tiles: a query
+// may come too early for a key, or too late. At d = 128 and W = 128:
 //
-//      tiles of 64 queries   0     1     2     3     4     5     6
-//      keys   0 - 127      upper upper lower lower
-//      keys 128 - 255                  upper upper lower lower
+//      tiles of 64 queries   0     1     2     3     4     5
+//      keys   0 - 127      early early late  late
+//      keys 128 - 255                  early early late  late
 //
 // Keys that no query sees any more have no step, and dK = dV = 0. A sink owns no key: it is part of
 // LSE, so the loop has to know nothing of it. Its own gradient is a sum over rows, made by a kernel
@@ -15,9 +15,9 @@
 // Parent: backward_late_dq. The loop, the writer and what is around them are in
 // common/cuda/derived/late_dq.hpp and backward_steps.hpp; the loop asks hide_old_keys for the
 // second mask. Look at: in_band, and blocks without a step.
-// Gained: not yet timed on a GPU. As counted, a block has W / Br + 2 steps or less in place of
-// N_q / Br. First published: FlashAttention-2's window_size (2023); gradients of sinks with gpt-oss
-// (2025).
+// Gained: not yet timed on a GPU. As counted, at d = 128 and W = 128: four steps per block in place
+// of N_q / 64. First published: FlashAttention 2.3 (2023), for windows; FlashAttention-4 (2026),
+// for a sink's gradient on Hopper.
 #include "steps/48_backward_window/backward_window.hpp"
 
 #include <algorithm>
@@ -56,8 +56,8 @@ template <class Tiles> __device__ Steps in_band(Steps steps, const Task& task) {
     return steps;
 }
 
-/// The band's other edge: P = 0 where a key lies W or more before the query's own. `query` is the
-/// tile's first one, counted from the block's first key.
+/// The band's other edge, queries that come too late: P = 0 where a key lies W or more before the
+/// query's own. `query` is the tile's first one, counted from the block's first key.
 template <class Tiles>
 __device__ void hide_old_keys(const Task& task, float (&P_reg)[Tiles::Br / 8][4],
                               const Place<Tiles>& place, int query) {
