@@ -117,8 +117,9 @@ def attention(
     are off by up to 0.004 there in bf16. Under torch.autocast q, k and v get its type first.
     `window`: query i sees the last W keys up to its own, i + N_kv - N_q, which implies `causal`.
     `sink` (H), float32, finite or -inf: a logit per head that joins the sum, and LSE, and owns no
-    key. Both are the rung window's, and their gradients, that of `sink` among them,
-    backward_window's, for head dims 64 and 128.
+    key. Both are the rung window's, and their gradients, that of `sink` among them, those of
+    backward_window, for head dims 64 and 128. These have no order of their sums, and are refused
+    where PyTorch is to be deterministic.
     Raises ValueError or TypeError for wrong arguments, RuntimeError where the rung cannot be built
     or run, and NotImplementedError for forward-mode derivatives.
     """
