@@ -440,8 +440,9 @@ void add_many_blocks(List& list, const Scope& scope) {
 
 // Windows and sinks, on shapes whose tiles they cut in every way: below, at and above multiples of
 // 16, 32 and 64, one key, all keys and more; windows that end before the first key, because there
-// are more queries than keys. Every head dim and type meets all of them, with sinks and without in
-// turns; on a slow backend the types take turns.
+// are more queries than keys; whole tiles of keys that no query sees any more; and of 128 keys, the
+// last query that sees one is the first of a tile. Every head dim and type meets all of them, with
+// sinks and without in turns; on a slow backend the types take turns.
 struct WindowShape {
     Shape shape;
     int64_t window; // 0: a sink beside the usual masks
@@ -451,13 +452,16 @@ constexpr std::array window_shapes = {
     WindowShape{{203, 113}, 17},   WindowShape{{300, 300}, 128}, WindowShape{{300, 310}, 127},
     WindowShape{{1, 239}, 129},    WindowShape{{1, 5}, 1},       WindowShape{{512, 500}, 200},
     WindowShape{{200, 200}, 1000}, WindowShape{{512, 127}, 63},  WindowShape{{140, 333}, 96},
-    WindowShape{{97, 130}, 0},     WindowShape{{300, 40}, 0}};
+    WindowShape{{97, 130}, 0},     WindowShape{{300, 40}, 0},    WindowShape{{40, 300}, 33},
+    WindowShape{{260, 260}, 130}};
 
 // For detectors: tiles at both edges and between them, tiles that some warpgroups of a block skip,
-// and rows without keys.
-constexpr std::array detect_window_shapes = {WindowShape{{5, 71}, 20}, WindowShape{{136, 200}, 70},
+// a last query that is the first of a tile, keys that no query sees any more, and rows without
+// keys.
+constexpr std::array detect_window_shapes = {WindowShape{{5, 71}, 20}, WindowShape{{136, 200}, 66},
                                              WindowShape{{97, 97}, 1}, WindowShape{{200, 5}, 3},
-                                             WindowShape{{200, 5}, 0}};
+                                             WindowShape{{200, 5}, 0}, WindowShape{{20, 200}, 9},
+                                             WindowShape{{40, 5}, 3}};
 
 void add_windows(List& list, const Scope& scope, std::span<const WindowShape> some) {
     for (size_t s = 0; s < some.size(); ++s) {
@@ -476,6 +480,7 @@ void add_windows(List& list, const Scope& scope, std::span<const WindowShape> so
                                         {causal, extreme ? Heads{6, 2} : Heads{2, 1}, true})};
                     c.problem.window = window;
                     c.problem.sink = sink;
+                    c.problem.batch = sink && shape.longer() <= 128 ? 2 : 1; // dsink adds them up
                     list.cases.push_back(c);
                 }
             }

@@ -54,7 +54,9 @@ def title(row: Row) -> str:
     heads = f"{row['H']}" if row["H_kv"] == row["H"] else f"{row['H']}/{row['H_kv']}"
     lengths = f"{row['N_q']}" if row["N_kv"] == row["N_q"] else f"{row['N_q']} x {row['N_kv']}"
     dims = f"{row['d']}/{row['d_v']}" if "d_v" in row else f"{row['d']}"
-    said = f"({row['B']}, {heads}, {lengths}, {dims}) {'causal' if row['causal'] else 'full'}"
+    mask = "causal" if row["causal"] else "full"
+    mask = f"window {row['window']}" if row.get("window") else mask
+    said = f"({row['B']}, {heads}, {lengths}, {dims}) {mask}"
     if sigma != 1:
         said += f" sigma {sigma:g}"
     return said if pattern == "random" else f"{said} {pattern}"

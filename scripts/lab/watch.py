@@ -64,6 +64,7 @@ PROBLEMS = {
     "backward_wgmma": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
     "backward_late_dq": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
     "backward_ordered": "--block 1 --heads 1 --q-len 384 --kv-len 256 --head-dim 64",
+    "backward_window": "--block 2 --heads 1 --q-len 768 --window 128 --head-dim 64",
 }
 
 

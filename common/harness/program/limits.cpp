@@ -25,7 +25,7 @@ void require_supported(const Rung& rung, const Problem& problem, DType type) {
     }
     if ((problem.window > 0 || problem.sink) && !rung.window_and_sink) {
         throw Error(rung.name + " knows no " + (problem.window > 0 ? "window" : "sink") +
-                    "; the rung window does");
+                    "; the rung " + (rung.has_gradients ? "backward_window" : "window") + " does");
     }
     if (problem.two_head_dims() && rung.head_dims_v.empty()) {
         throw Error(rung.name + " knows no head dim of V's own, such as " +

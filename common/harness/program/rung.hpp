@@ -65,8 +65,8 @@ class Rung {
     bool overflows = false;                // ForwardRung::overflows
     bool rounded_sums = false;             // ForwardRung::rounded_sums
     bool unordered_dQ = false;             // BackwardRung::unordered_dQ
-    bool window_and_sink = false;          // ForwardRung::window_and_sink
-    bool has_gradients = false;            // its outputs are dQ, dK and dV
+    bool window_and_sink = false;          // ForwardRung::window_and_sink, or BackwardRung's
+    bool has_gradients = false;            // its outputs are dQ, dK and dV, and dsink
     std::span<const int> head_dims_v = {}; // ForwardRung::head_dims_v
 
     /// d where nobody chooses one.

@@ -13,12 +13,26 @@ DRAFT = "draft:"  # how the idea of a rung begins that nothing but its folder is
 
 # Rungs whose blocks add to dQ in the order in which they come: faster, and the last bits differ
 # from run to run.
-UNORDERED = ("backward_one_kernel", "backward_roles", "backward_wgmma", "backward_late_dq")
+UNORDERED = (
+    "backward_one_kernel",
+    "backward_roles",
+    "backward_wgmma",
+    "backward_late_dq",
+    "backward_window",
+)
 
 # For decoding: so few rows for each K/V head that its keys are worth sharing out.
 FOR_FEW_QUERIES = ("split_kv",)
 # Steps on the way there, for several GPUs, for windows, or for lines: run when asked for by name.
-BY_NAME = ("packed_heads", "page_table", "paged_kv", "ring_attention", "window", "packed_sequences")
+BY_NAME = (
+    "packed_heads",
+    "page_table",
+    "paged_kv",
+    "ring_attention",
+    "window",
+    "packed_sequences",
+    "backward_window",
+)
 
 
 @dataclass(frozen=True)

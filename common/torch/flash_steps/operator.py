@@ -120,7 +120,9 @@ def attention(
     are off by up to 0.004 there in bf16. Under torch.autocast q, k and v get its type first.
     `window`: query i sees the last W keys up to its own, i + N_kv - N_q, which implies `causal`.
     `sink` (H), float32, finite or -inf: a logit per head that joins the sum, and LSE, and owns no
-    key. Both are the rung window's, and have no gradients yet.
+    key. Both are the rung window's, and their gradients, that of `sink` among them, those of
+    backward_window, for head dims 64 and 128. These have no order of their sums, and are refused
+    where PyTorch is to be deterministic.
     Raises ValueError or TypeError for wrong arguments, RuntimeError where the rung cannot be built
     or run, and NotImplementedError for forward-mode derivatives.
     """
@@ -129,8 +131,8 @@ def attention(
         raise ValueError(f"window must be at least 1, the query's own key, got {window}")
     if window is not None or sink is not None:
         causal = bool(causal) or window is not None
-        named = "window" if rung is None else str(rung)
-        o, lse = forward_window(q, k, v, sink, window or 0, causal, scale, named)
+        rungs = str(rung or "window"), str(backward_rung or "backward_window")
+        o, lse = forward_window(q, k, v, sink, window or 0, causal, scale, *rungs)
         return (o, lse) if return_lse else o
     names = ("" if name is None else str(name) for name in (rung, backward_rung))
     o, lse = forward(q, k, v, bool(causal), scale, *names)
