@@ -41,7 +41,7 @@ TABLE = [
         "CUDA arrays",
         POINTER,
     ),
-    (r"thrust(/.*)?|thrust::.*", "Thrust", "use a kernel, or std::sort and its kin on the host"),
+    (r"thrust(/.*)?|thrust::.*", "this part of Thrust", "use a kernel, or the host"),
     (r"cub(/.*)?", "CUB", "use a kernel; block_sum.cu of docs/examples reduces"),
     (r"curand\w*(\.h)?", "cuRAND", "fill an array on the host with <random>, and copy it"),
     (r"cufft\w*(\.h)?", "cuFFT", LIBRARY),

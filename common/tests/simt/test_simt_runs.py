@@ -598,7 +598,7 @@ class Runs(unittest.TestCase):
         found = [(one["ruleId"], one["level"], one["message"]["text"]) for one in results]
         self.assertEqual(found[0][:2], ("race", "error"))
         self.assertEqual(found[1][:2], ("not_supported", "note"))
-        self.assertIn("not supported: Thrust", found[1][2])
+        self.assertIn("not supported: cuFFT", found[1][2])
         self.assertEqual(found[2][:2], (WRONG, "error"))
         self.assertEqual(len(found), 3)
         self.assertEqual(code, 86)
