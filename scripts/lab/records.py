@@ -92,10 +92,11 @@ KINDS = {
 # others ask nvidia-smi after the case. power in W, after the case.
 COLUMNS = set(METRICS) | set(
     """
-    program kind rung dtype B H H_kv N_q N_kv d causal sigma pattern ms min_ms max_ms spread
-    repetitions tflops gb_per_s compulsory_bytes extra_bytes backend of_allowed_error checked_rows
-    unit code clock power kernel architecture stack spill_stores spill_loads static_shared what
-    value reason problem counter gpu simt must_be_equal tool runs reported variant input seeds
+    program kind rung dtype B H H_kv N_q N_kv d d_v causal window sigma pattern ms min_ms max_ms
+    spread repetitions tflops gb_per_s compulsory_bytes extra_bytes backend of_allowed_error
+    checked_rows unit code clock power kernel architecture stack spill_stores spill_loads
+    static_shared what value reason problem counter gpu simt must_be_equal tool runs reported
+    variant input seeds
     o_error lse_error Br Bc shared_bytes predicted_bytes step loss host_us ranks processes
     """.split()
 )

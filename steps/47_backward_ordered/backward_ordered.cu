@@ -2,18 +2,20 @@
 //
 // The idea: in backward_late_dq blocks add to a tile of dQ in the order in which they come. Here
 // they take turns: a semaphore per tile counts who has added. The writer waits for its turn, has
-// TMA add, and passes it on once the sum is there.
+// TMA add, and passes it on once the sum is there. That takes longer than a step, so there are two
+// writers, one for even and one for odd steps.
 //
-//      consumers  dQ: store | next step ........................... | dQ: store
-//      writer               | turn? | TMA adds: read | in memory, pass the turn on
+//      consumers  dQ: store | next step ........ | dQ: store | next step ........ | dQ: store
+//      writer 0             | TMA reads | in memory, pass the turn on | turn?     |
+//      writer 1             | turn?                          | TMA reads | in memory, pass ..
 //
 // A block may only wait for those that are sure to have begun. So each draws its tile of K when it
 // begins, and waits for earlier draws alone: the last keys go first. Blocks then walk from the
 // first tile of Q to the last, so that each comes to a tile when the one before has left it. (With
 // a mask and few blocks the first half of the keys goes last, the first keys before the others.)
 //
-// Parent: backward_late_dq. New: the draw, the turns, and the way upwards.
-// Look at: `turn`.
+// Parent: backward_late_dq. New: the draw, the turns, two writers, and the way upwards.
+// Look at: `turn`, and what add_dQ waits for.
 // First published: FlashAttention-3's deterministic mode (Shah and others).
 #include "steps/47_backward_ordered/backward_ordered.hpp"
 
@@ -44,7 +46,32 @@ struct Task : flash::backward::Task {
     int long_tiles;  // of a head: its first ones, which are drawn after the others
 };
 
-template <class Tiles> struct Shared : LateShared<Tiles> {
+/// A tile of dQ on its way to the writers. Each of them has barriers of its own: writer 0 for the
+/// tiles of even steps, writer 1 for those of odd ones.
+template <class Tiles> struct Outbox {
+    alignas(16) float tile[Tiles::Br * Tiles::d];
+    uint64_t full[2], empty[2];
+
+    /// One thread calls it, before a fence_mbarrier_init() and a __syncthreads().
+    __device__ void init() {
+        for (int writer = 0; writer < 2; ++writer) {
+            flash::mbarrier_init(&full[writer], 4); // one arrival per warp of a warpgroup
+            flash::mbarrier_init(&empty[writer], 1);
+        }
+    }
+
+    /// Waits until TMA has read the tile before this one. `before`: how many there were.
+    __device__ void wait_empty(int before) {
+        const int next = before + 1; // it has the writer of the tile before
+        flash::mbarrier_wait(&empty[next % 2], next / 2 % 2 ^ 1);
+    }
+
+    /// All lanes call it when the warp has stored its part of the tile.
+    __device__ void arrive_full(int before) { flash::mbarrier_arrive_warp(&full[before % 2]); }
+};
+
+template <class Tiles> struct Shared : flash::backward::Shared<Tiles> {
+    Outbox<Tiles> dQ;
     unsigned number; // of the block's tile of K
 };
 
@@ -55,9 +82,9 @@ __device__ Steps upwards(Steps steps) {
     return steps;
 }
 
-/// The writer's part: one thread. It adds the block's tiles of dQ, each in its turn.
+/// A writer's part: one thread. It adds every second tile of dQ of the block, each in its turn.
 template <class Tiles>
-__device__ void add_dQ(const Task& task, const Steps& steps, Outbox<Tiles>& out) {
+__device__ void add_dQ(const Task& task, const Steps& steps, Outbox<Tiles>& out, int writer) {
     int step = 0;
     for (int tile = 0, i0 = steps.i0; tile < steps.tiles; ++tile, i0 += steps.stride) {
         // The tiles of K that see this tile of Q, 0 to `last`, add as they are drawn.
@@ -67,11 +94,14 @@ __device__ void add_dQ(const Task& task, const Steps& steps, Outbox<Tiles>& out)
         const unsigned turn =
             j >= task.long_tiles ? last - j : max(0, last + 1 - task.long_tiles) + j;
         for (int head = steps.head; head < steps.head + steps.group; ++head, ++step) {
+            if (step % 2 != writer) {
+                continue;
+            }
             const int64_t row = int64_t{head} * task.padded + i0;
-            flash::mbarrier_wait(&out.full, step % 2);          // four warps have stored it,
-            flash::fence_proxy_async();                         // and TMA sees it
-            flash::semaphore_wait(&task.turns[row / 64], turn); // as many blocks have added
-            if (turn == 0) {                                    // the first one begins the sum
+            flash::semaphore_wait(&task.turns[row / 64], turn);    // as many blocks have added
+            flash::mbarrier_wait(&out.full[writer], step / 2 % 2); // four warps have stored it,
+            flash::fence_proxy_async();                            // and TMA sees it
+            if (turn == 0) {                                       // the first one begins the sum
                 flash::bulk_store(task.dQ_sum + row * Tiles::d, out.tile, sizeof(out.tile));
             } else {
                 flash::bulk_reduce_add(task.dQ_sum + row * Tiles::d, out.tile, sizeof(out.tile));
@@ -79,7 +109,7 @@ __device__ void add_dQ(const Task& task, const Steps& steps, Outbox<Tiles>& out)
             flash::bulk_commit();
             // TMA has read the tile: warps may store the next one, and the block may end
             flash::bulk_wait_read<0>();
-            flash::mbarrier_arrive(&out.empty);
+            flash::mbarrier_arrive(&out.empty[writer]);
             flash::bulk_wait<0>(); // the sum is in memory: the next block may add
             flash::semaphore_add(&task.turns[row / 64]);
         }
@@ -108,9 +138,9 @@ __global__ __launch_bounds__(Tiles::threads, 1) void gradients(const __grid_cons
         flash::give_registers<Tiles::producer_registers>();
         if (threadIdx.x % warpgroup == 0) {
             fetch(task, steps, smem);
-        } else if (threadIdx.x % warpgroup == 32) {
-            // of another warp: neither may hold up the other
-            add_dQ(task, steps, smem.dQ);
+        } else if (threadIdx.x % warpgroup == 32 || threadIdx.x % warpgroup == 64) {
+            // of other warps: none of the three may hold up another
+            add_dQ(task, steps, smem.dQ, threadIdx.x % warpgroup / 32 - 1);
         }
     } else {
         flash::take_registers<Tiles::consumer_registers>();
@@ -138,7 +168,10 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     flash::Workspace memory(workspace);
     const auto parts = flash::backward_parts(memory, p);
     unsigned* const counts = memory.part<unsigned>(counters(p), "turns");
-    flash::start_before_backward(p, O, LSE, dO, parts.Rows, parts.dQ_sum, counts, counters(p));
+    // Each sum is begun by a store. Only rows that see no key have none, and stay 0.
+    const int64_t unseen = p.causal ? std::max<int64_t>(0, p.q_len - p.kv_len) : 0;
+    flash::start_before_backward(p, O, LSE, dO, parts.Rows, parts.dQ_sum,
+                                 {unseen, counts, counters(p)});
     const int places =
         flash::resident_blocks(gradients<T, Tiles>, Tiles::threads, sizeof(Shared<Tiles>));
     const auto order = order_of_turns(p, Tiles::Bc, places);

@@ -13,7 +13,7 @@
 // of its own, in an order that never changes.
 //
 // Parent: backward_late_dq. The loop, the writer and what is around them are in
-// common/cuda/derived/late_dq.hpp and backward_steps.hpp; the loop asks hide_old_keys for the
+// common/cuda/derived: late_dq, dq_writer and backward_steps; the loop asks hide_old_keys for the
 // second mask. Look at: in_band, and blocks without a step.
 // Gained: not yet timed on a GPU. As counted, at d = 128 and W = 128: four steps per block in place
 // of N_q / 64. First published: FlashAttention 2.3 (2023), for windows; FlashAttention-4 (2026),
@@ -25,6 +25,7 @@
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/derived/around_backward.hpp"
 #include "common/cuda/derived/backward_steps.hpp"
+#include "common/cuda/derived/dq_writer.hpp"
 #include "common/cuda/derived/late_dq.hpp"
 #include "common/cuda/derived/ring.hpp"
 #include "common/cuda/derived/tile_order.hpp"

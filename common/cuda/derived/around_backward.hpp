@@ -38,12 +38,18 @@ inline int64_t backward_parts_bytes(const Problem& p) {
     return part_bytes<TwoRows>(rows / 2) + part_bytes<float>(rows * p.head_dim);
 }
 
-/// LSE and delta of every row, and zeros for dQ and for `counted` counters. A block has 32 rows,
-/// with four lanes per row.
+/// What is set to zero before the loop: sums of dQ of each head's first `rows`, and counters, at
+/// most one per row.
+struct Zeros {
+    int64_t rows;
+    unsigned* counters;
+    int64_t counted;
+};
+
+/// LSE and delta of every row, and zeros. A block has 32 rows, with four lanes per row.
 template <class T>
 __global__ void before_backward(const T* O, const float* LSE, const T* dO, TwoRows* rows,
-                                float* dQ_sum, int N_q, int padded, int d, unsigned* counters,
-                                int64_t counted) {
+                                float* dQ_sum, int N_q, int padded, int d, Zeros zeros) {
     const int64_t row = int64_t{blockIdx.x} * 32 + threadIdx.x / 4,
                   thread = int64_t{blockIdx.x} * 128 + threadIdx.x;
     const int64_t head = blockIdx.x / (padded / 32);
@@ -59,11 +65,11 @@ __global__ void before_backward(const T* O, const float* LSE, const T* dO, TwoRo
         rows[row / 2].LSE_log2[row % 2] = i < N_q ? LSE[head * N_q + i] * log2_e : 0.0f;
         rows[row / 2].delta[row % 2] = delta;
     }
-    for (int x = 4 * (threadIdx.x % 4); x < d; x += 16) {
+    for (int x = 4 * (threadIdx.x % 4); x < d && i < zeros.rows; x += 16) {
         *reinterpret_cast<float4*>(dQ_sum + row * d + x) = make_float4(0, 0, 0, 0);
     }
-    if (thread < counted) {
-        counters[thread] = 0;
+    if (thread < zeros.counted) {
+        zeros.counters[thread] = 0;
     }
 }
 
@@ -93,14 +99,20 @@ inline int blocks_of_32_rows(const Problem& p) {
 }
 
 /// Starts before_backward for a problem: `rows` has B H padded_rows(p) of them, and dQ_sum d times
-/// as many. There are `counted` counters, at most one per row.
+/// as many.
 template <class T>
 void start_before_backward(const Problem& p, const T* O, const float* LSE, const T* dO,
-                           TwoRows* rows, float* dQ_sum, unsigned* counters = nullptr,
-                           int64_t counted = 0) {
+                           TwoRows* rows, float* dQ_sum, Zeros zeros) {
     launch(before_backward<T>, blocks_of_32_rows(p), 128, 0, O, LSE, dO, rows, dQ_sum,
            static_cast<int>(p.q_len), as_int(padded_rows(p), "q-len"), static_cast<int>(p.head_dim),
-           counters, counted);
+           zeros);
+}
+
+/// The same for a loop in which blocks add to all of dQ_sum.
+template <class T>
+void start_before_backward(const Problem& p, const T* O, const float* LSE, const T* dO,
+                           TwoRows* rows, float* dQ_sum) {
+    start_before_backward(p, O, LSE, dO, rows, dQ_sum, {padded_rows(p), nullptr, 0});
 }
 
 /// Starts after_backward in the same way.

@@ -1,5 +1,5 @@
-// How `backward_late_dq` makes and hands over dQ, for the rungs after it: warpgroups that take
-// turns, their loop, and the writer.
+// How `backward_late_dq` makes dQ, for the rungs after it: warpgroups that take turns, and their
+// loop. Its writer is in dq_writer.hpp.
 #pragma once
 
 #include "common/cuda/cuda.hpp"
@@ -8,26 +8,10 @@
 #include "common/cuda/derived/ring.hpp"
 #include "common/cuda/ptx/mbarrier.hpp"
 #include "common/cuda/ptx/mma.hpp"
-#include "common/cuda/ptx/tma.hpp"
 #include "common/cuda/ptx/warpgroup.hpp"
 #include "common/cuda/ptx/wgmma.hpp"
 
 namespace flash::backward {
-
-/// A tile of dQ on its way from the consumers to the writer: fragment by fragment, as it lies in
-/// dQ_sum.
-template <class Tiles> struct Outbox {
-    alignas(16) float tile[Tiles::Br * Tiles::d];
-    uint64_t full, empty;
-
-    /// One thread calls it, before a fence_mbarrier_init() and a __syncthreads().
-    __device__ void init() {
-        mbarrier_init(&full, 4); // one arrival per warp of the warpgroup whose turn it is
-        mbarrier_init(&empty, 1);
-    }
-};
-
-template <class Tiles> struct LateShared : Shared<Tiles> { Outbox<Tiles> dQ; };
 
 /// The barrier for dS of a step: whose turn it is waits there, and the other one only arrives. The
 /// next step has another one.
@@ -52,24 +36,24 @@ __device__ inline void start_whole_dQ(float (&dQ_reg)[16][4], uint64_t dS, uint6
     wgmma_commit();
 }
 
-/// Puts the warp's 16 fragments of dQ where the writer finds them. `tile`: how many the block has
+/// Puts the warp's 16 fragments of dQ in the rung's kind of outbox. `tile`: how many the block has
 /// handed over before.
-template <class Tiles>
-__device__ inline void hand_over(Outbox<Tiles>& out, const Place<Tiles>& place,
+template <class Tiles, class RungOutbox>
+__device__ inline void hand_over(RungOutbox& out, const Place<Tiles>& place,
                                  const float (&dQ_reg)[16][4], int tile) {
     float* own = out.tile + 128 * place.warp_row + 4 * (threadIdx.x % 32);
-    mbarrier_wait(&out.empty, tile % 2 ^ 1); // TMA has read the tile before
+    out.wait_empty(tile); // TMA has read the tile before
 #pragma unroll
     for (int n = 0; n < 16; ++n) {
         const float(&C)[4] = dQ_reg[n];
         *reinterpret_cast<float4*>(own + 128 * n) = make_float4(C[0], C[1], C[2], C[3]);
     }
-    mbarrier_arrive_warp(&out.full);
+    out.arrive_full(tile);
 }
 
 /// dQ of a step, by the warpgroup whose turn it is, from both halves of dS.
-template <class T, class Tiles>
-__device__ inline void make_dQ(LateShared<Tiles>& smem, const Place<Tiles>& place, int step) {
+template <class T, class Tiles, class RungShared>
+__device__ inline void make_dQ(RungShared& smem, const Place<Tiles>& place, int step) {
     constexpr int both = Tiles::consumers * warpgroup;
     float dQ_reg[16][4]; // C fragments: 16 queries x 8 columns each, or 16 columns x 8 queries
     named_barrier_sync(dS_written(step), both); // the other half of dS is there
@@ -80,24 +64,6 @@ __device__ inline void make_dQ(LateShared<Tiles>& smem, const Place<Tiles>& plac
     hand_over(smem.dQ, place, dQ_reg, step);
 }
 
-/// The writer's part: one thread. It adds the block's tiles of dQ.
-template <class Tiles>
-__device__ inline void add_dQ(const Task& task, const Steps& steps, Outbox<Tiles>& out) {
-    int step = 0;
-    for (int tile = 0, i0 = steps.i0; tile < steps.tiles; ++tile, i0 += steps.stride) {
-        for (int head = steps.head; head < steps.head + steps.group; ++head, ++step) {
-            const int64_t row = int64_t{head} * task.padded + i0;
-            mbarrier_wait(&out.full, step % 2); // four warps have stored it,
-            fence_proxy_async();                // and TMA sees it
-            bulk_reduce_add(task.dQ_sum + row * Tiles::d, out.tile, sizeof(out.tile));
-            bulk_commit();
-            // TMA has read the tile: warps may store the next one, and the block may end
-            bulk_wait_read<0>();
-            mbarrier_arrive(&out.empty);
-        }
-    }
-}
-
 /// P = 0 where a tile's queries see a key no more: nowhere. A rung whose own kind of Task has a
 /// window is asked instead. `query`: the tile's first one, counted from the block's first key.
 template <class Tiles>
@@ -105,8 +71,8 @@ __device__ inline void hide_old_keys(const Task&, float (&)[Tiles::Br / 8][4], c
                                      int /*query*/) {}
 
 /// A consumer's part: dK and dV of 64 keys, and in every second step dQ of the step before.
-template <class T, class Tiles, class RungTask>
-__device__ inline void compute(const RungTask& task, const Steps& steps, LateShared<Tiles>& smem) {
+template <class T, class Tiles, class RungTask, class RungShared>
+__device__ inline void compute(const RungTask& task, const Steps& steps, RungShared& smem) {
     constexpr int d = Tiles::d, Br = Tiles::Br, both = Tiles::consumers * warpgroup;
     constexpr int met = 3, through = 5, stored = 6; // named barriers, behind dS_written's
     const Place<Tiles> place;

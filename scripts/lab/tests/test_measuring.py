@@ -8,7 +8,7 @@ import types
 import warnings
 
 import pytest
-from lab import bench, counters, harness, record_tables, records, texts, timing
+from lab import bench, compare, counters, harness, record_tables, records, texts, timing
 from lab.__main__ import VERBS, main
 from lab.ladder import LabError
 
@@ -60,6 +60,15 @@ def test_what_makes_no_sense_is_one_line(capsys):
     ):
         assert main(wrong.split()) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1, wrong
+
+
+@pytest.mark.parametrize("command", ["backward_window --window 128", "two_head_dims --head-dim-v 128"])
+def test_a_record_has_a_column_for_what_makes_a_problem(command, tmp_path):
+    parser = argparse.ArgumentParser()
+    compare.add_arguments(parser)
+    options = parser.parse_args([*command.split(), "--problem", "1,2,64,192"])
+    rows = [{"program": "a", "kind": "rung", **case} for case in compare.cases(options)]
+    assert records.read(records.write(tmp_path / "a.json", {}, rows))["rows"] == rows
 
 
 def test_ratios_are_of_the_same_problem():
