@@ -68,14 +68,15 @@ template <class Tiles> struct Shared {
     Tile place[Tiles::Q_stages]; // which tile of Q is in each stage
 };
 
-template <int head_dim> struct Tiles {
+/// As in overlap, with two sizes at d = 64. `wide` is for many keys without a mask.
+template <int head_dim, bool wide = head_dim == 128> struct Tiles {
     static constexpr int d = head_dim;
     static constexpr int stages = d == 64 ? 4 : 2; // tiles of K, and tiles of V, in shared memory
     static constexpr int Q_stages = d == 256 ? 1 : 2; // tiles of Q
-    static constexpr int consumers = d == 64 ? 4 : 2;
-    static constexpr int Br = 64 * consumers;      // queries
-    static constexpr int Bc = d == 128 ? 128 : 64; // keys
-    using Q = flash::SwizzledTile<d, 64>;          // of one consumer, and its O
+    static constexpr int consumers = d == 64 ? (wide ? 3 : 4) : 2;
+    static constexpr int Br = 64 * consumers;  // queries
+    static constexpr int Bc = wide ? 128 : 64; // keys
+    using Q = flash::SwizzledTile<d, 64>;      // of one consumer, and its O
     using KV = flash::SwizzledTile<d, Bc>;
 
     static constexpr int threads = warpgroup * (consumers + 1);
@@ -83,7 +84,7 @@ template <int head_dim> struct Tiles {
     // threads for each thread, rounded down to a multiple of 8.
     static constexpr int registers = 65536 / threads / 8 * 8;
     static constexpr int producer_registers = d == 64 ? 32 : 40; // for the walk
-    static constexpr int consumer_registers = d == 64 ? 112 : 232;
+    static constexpr int consumer_registers = consumers == 4 ? 112 : consumers == 3 ? 160 : 232;
     static_assert(consumers * consumer_registers + producer_registers <=
                   (consumers + 1) * registers);
 };
@@ -161,7 +162,7 @@ template <int Br> struct Walk {
     static __device__ Tile tile(int number, int b, const Task& task) {
         const Sequence queries = queries_of(task, b), keys = keys_of(task, b);
         const int Tr = tiles_of(queries.length);
-        const int wave_heads = task.causal ? min(max(task.places / Tr, 1), task.heads) : 1;
+        const int wave_heads = task.causal ? min(max(2 * task.places / Tr, 1), task.heads) : 1;
         const auto [head, i] = flash::tile_of(number, {task.heads, wave_heads, Tr});
         return {head, i, queries.length, keys.length, queries.end, keys.end, task.causal};
     }
@@ -214,8 +215,8 @@ __device__ void produce(const Task& task, unsigned* drawn, Shared<Tiles>& smem) 
             if (tile.head < 0) {
                 flash::mbarrier_arrive(&smem.Q.full[Q.stage]); // the consumers may read: it is over
             } else {
+                number = gridDim.x + atomicAdd(drawn, 1); // now: it is there when it is needed
                 fetch(task, tile, smem, Q.stage, KV);
-                number = gridDim.x + atomicAdd(drawn, 1);
             }
         }
         if (tile.head < 0) {
@@ -397,8 +398,14 @@ int64_t workspace_bytes(const flash::Problem&) { return flash::part_bytes<unsign
 template <class T>
 void attention(const flash::Problem& p, const flash::PackedSequences& line, const T* Q, const T* K,
                const T* V, T* O, float* LSE, void* workspace) {
-    flash::for_head_dim<head_dims>(
-        p.head_dim, [&](auto d) { run<T, Tiles<d>>(p, line, Q, K, V, O, LSE, workspace); });
+    const int64_t keys = line.total_kv / p.batch; // of a sequence, on average
+    flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) {
+        if (d == 64 && !p.causal && keys >= 2048) {
+            run<T, Tiles<64, true>>(p, line, Q, K, V, O, LSE, workspace);
+        } else {
+            run<T, Tiles<d>>(p, line, Q, K, V, O, LSE, workspace);
+        }
+    });
 }
 
 template decltype(attention<flash::Half>) attention<flash::Half>;
