@@ -139,6 +139,13 @@ def tflops_by_head_dim(record: str | Record, under: str, *rungs: str) -> list[st
     return pivot(found, "d", "program", "tflops", ".1f")
 
 
+def tflops_of_problems(record: str | Record, columns: str, *programs: str) -> list[str]:
+    """TFLOP/s of these programs, or all: a line for each problem, which these columns ("d window")
+    tell from the others."""
+    found = [row for program in programs or [""] for row in needed_rows(record, program)]
+    return pivot(found, ", ".join(columns.split()), "program", "tflops", ".0f")
+
+
 def mean_tflops(record: str | Record, *programs: str) -> list[str]:
     """TFLOP/s of these programs, or all: geometric means over N by head dim and mask, and over
     all."""
