@@ -15,8 +15,9 @@
 // Parent: backward_late_dq. The loop, the writer and what is around them are in
 // common/cuda/derived: late_dq, dq_writer and backward_steps; the loop asks hide_old_keys for the
 // second mask. Look at: in_band, and blocks without a step.
-// Gained: at W = 128 four steps per block in place of N_q / 64 (d = 128). First published: FlashAttention 2.3 (2023), for windows; FlashAttention-4 (2026),
-// for a sink's gradient on Hopper.
+// Gained: at W = 128 four steps per block in place of N_q / 64 (d = 128).
+// First published: FlashAttention 2.3 (2023), for windows; FlashAttention-4 (2026), for a sink's
+// gradient on Hopper.
 #include "steps/48_backward_window/backward_window.hpp"
 
 #include <algorithm>
