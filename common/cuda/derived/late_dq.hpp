@@ -81,8 +81,8 @@ __device__ inline void make_dQ(LateShared<Tiles>& smem, const Place<Tiles>& plac
 }
 
 /// The writer's part: one thread. It adds the block's tiles of dQ.
-template <class Tiles>
-__device__ inline void add_dQ(const Task& task, const Steps& steps, Outbox<Tiles>& out) {
+template <class Tiles, class RungTask>
+__device__ inline void add_dQ(const RungTask& task, const Steps& steps, Outbox<Tiles>& out) {
     int step = 0;
     for (int tile = 0, i0 = steps.i0; tile < steps.tiles; ++tile, i0 += steps.stride) {
         for (int head = steps.head; head < steps.head + steps.group; ++head, ++step) {
@@ -100,9 +100,9 @@ __device__ inline void add_dQ(const Task& task, const Steps& steps, Outbox<Tiles
 
 /// P = 0 where a tile's queries see a key no more: nowhere. A rung whose own kind of Task has a
 /// window is asked instead. `query`: the tile's first one, counted from the block's first key.
-template <class Tiles>
-__device__ inline void hide_old_keys(const Task&, float (&)[Tiles::Br / 8][4], const Place<Tiles>&,
-                                     int /*query*/) {}
+template <class Tiles, class RungTask>
+__device__ inline void hide_old_keys(const RungTask&, float (&)[Tiles::Br / 8][4],
+                                     const Place<Tiles>&, int /*query*/) {}
 
 /// A consumer's part: dK and dV of 64 keys, and in every second step dQ of the step before.
 template <class T, class Tiles, class RungTask>
