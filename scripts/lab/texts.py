@@ -99,6 +99,7 @@ def flash_attention_4() -> tuple[dict[str, Packed], dict[str, str]]:
     except ImportError as error:
         cli.say(f"FA4 left out: {error}; pip install flash-attn-4")
         return {}, {}
+    timing.quieten_flash_attention_4()
 
     def attention(
         q: Tensor, k: Tensor, v: Tensor, ends: Tensor, longest: int, causal: bool, *rest: Tensor

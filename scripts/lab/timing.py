@@ -177,8 +177,7 @@ def flash_attention_4(
     except ImportError as error:
         cli.say(f"FA4 left out: {error}; pip install flash-attn-4")
         return {}, {}
-    # Whenever it compiles, its compiler warns of a default argument of that name.
-    warnings.filterwarnings("ignore", message=".*aux_data", category=UserWarning)
+    quieten_flash_attention_4()
     own = rows_before_heads()
     # it counts the keys before and behind a query's own
     reach: dict[str, Any] = {"window_size": (window - 1, 0)} if window else {}
@@ -215,6 +214,11 @@ def flash_attention_4(
         return {"FA4": attention}, {"fa4": version}
     ordered = functools.partial(backward, deterministic=True)
     return {"FA4": backward, "FA4 deterministic": ordered}, {"fa4": version}
+
+
+def quieten_flash_attention_4() -> None:
+    """Whenever it compiles, its compiler warns of a default argument of that name."""
+    warnings.filterwarnings("ignore", message=".*aux_data", category=UserWarning)
 
 
 @contextlib.contextmanager
