@@ -1,27 +1,26 @@
 // backward_packed: gradients of a batch that is one line of tokens.
 //
-// The idea: whose row is it? Here three kernels ask, each for its own tiles, and two of them for
-// rows with padding, because a tile of dQ is added as a whole. So give every sequence whole tiles
-// of 128 rows, and one more than it may need. Where they begin is in the table already, without a
-// sum over the sequences before it:
+// The idea: whose row is it? Three kernels ask that here, and dQ's sum is in whole tiles, so each
+// sequence needs a place for its last one. So give every sequence as many tiles of 128 rows as it
+// needs, or one more. Where they begin, the table says already, without a sum over the sequences
+// before it:
 //
 //      first tile of sequence b  =  cu_seqlens[b] / 128 + b
 //
-//      lengths               20          70    0    60           cu_seqlens  0 20 90 90 150
-//      tiles (of 32 rows)  | 0 |  1  2  3 | 4 | 5 | 6  7 |       20/32 + 1 = 1, 90/32 + 2 = 4, ...
-//      used                  x    x  x  x           x  x
+//      cu_seqlens            0   20              90  90               150
+//      tiles of 32 rows      | 0 |  1    2    3   | 4 |  5    6    7   |     20 / 32 + 1 = 1
+//      used                    x    x    x    x          x    x              90 / 32 + 2 = 4
 //
-// That never falls, so a search by halves finds the sequence of a tile. The host knows how many
-// tiles there are, total / 128 + B: the launches, the padded rows in the workspace, and its size.
+// These never fall, so a search by halves finds whose tile it is. The host knows how many there
+// are, total / 128 + B: that is the launch, and the rows of the workspace.
 //
 // Parent: backward_late_dq, whose loop and writer are in common/cuda/derived/late_dq.hpp. A block
-// makes a Task of its own, that of its sequence, and the loop does not notice. What is before and
-// after the loop asks where a row is, and maps cut off at a sequence's end, as in packed_sequences.
+// makes a Task of its own, that of its sequence, and the loop does not notice. Kernels before and
+// after the loop ask where a row is, and maps end at a sequence's end, as in packed_sequences.
 // Look at: Table::at, and a sequence without queries, whose keys take one step all the same.
 // Gained: not yet timed on a GPU. As counted, steps: those of the sequences, where padding has
 // those of the longest one for each.
-// First published: FlashAttention 2 (2023), for cu_seqlens in the backward pass, and for this place
-// of a sequence's padded rows.
+// First published: FlashAttention 2 (2023), gradients of lines, and this place of padded rows.
 #include "steps/49_backward_packed/backward_packed.hpp"
 
 #include <algorithm>
@@ -55,10 +54,10 @@ constexpr int tile_rows = 128; // each sequence begins with a new tile
 struct Row {
     int b; // the sequence that has the tile
     int i; // the row is its row i, or padding
-    Sequence own;
-    __device__ bool padding() const { return i < 0 || i >= own.length; }
-    __device__ int64_t token() const { return own.end - own.length + i; } // its row on the line
-    __device__ Row plus(int rows) const { return {b, i + rows, own}; }
+    Sequence of;
+    __device__ bool padding() const { return i < 0 || i >= of.length; }
+    __device__ int64_t token() const { return of.end - of.length + i; } // its row on the line
+    __device__ Row plus(int rows) const { return {b, i + rows, of}; }
 };
 
 /// A line's sequences in tiles. Sequence b has those from cu_seqlens[b] / tile_rows + b on, up to
@@ -119,9 +118,9 @@ template <class Tiles> __device__ Task task_for(const Line& line, const Row& key
     const int64_t row = line.queries.first_row(key.b);
     return {.line = line,
             .N_q = queries.length,
-            .N_kv = key.own.length,
+            .N_kv = key.of.length,
             .q_end = queries.end,
-            .k_end = key.own.end,
+            .k_end = key.of.end,
             .Rows = line.Rows + row / 2,
             .dQ_sum = line.dQ_sum + row * Tiles::d,
             .padded = line.queries.padded(),
@@ -251,9 +250,12 @@ __global__ void after(const float* dQ_sum, T* dQ, Table queries, int heads, floa
     const int blocks = queries.padded() / 32; // of a head
     const int head = blockIdx.x / blocks, i0 = blockIdx.x % blocks * 32;
     const Row first = queries.at(i0);
+    if (first.padding()) { // and so are all 32
+        return;
+    }
     const float* const sum = dQ_sum + int64_t{head} * queries.padded() * d;
     float rows[2][8];
-    if constexpr (d == 64) {                                       // 8 columns of rows i and i + 1
+    if constexpr (d == 64) { // a thread makes 8 columns of rows i and i + 1
         const int t = threadIdx.x % 4, half = threadIdx.x / 4 % 2; // of the fragment's 16 columns
         const int warp = threadIdx.x / 8 % 4;                      // that had these columns
         const int i = i0 + threadIdx.x / 32 * 8 + 2 * t;
@@ -268,7 +270,7 @@ __global__ void after(const float* dQ_sum, T* dQ, Table queries, int heads, floa
         const int x = 16 * warp + 8 * half;
         store_dQ<T, d>(dQ, first.plus(i - i0), heads, head, x, rows[0], scale);
         store_dQ<T, d>(dQ, first.plus(i - i0 + 1), heads, head, x, rows[1], scale);
-    } else { // 8 columns at a time of rows i and i + 8
+    } else { // or 8 columns at a time of rows i and i + 8
         const int i = i0 + threadIdx.x / 64 * 16 + threadIdx.x % 8;
         for (int x = threadIdx.x % 64 / 8 * 8; x < d; x += 64) {
             flash::rows_of_sum(rows, sum + int64_t{i / 16 * 16} * d + 16 * x, i % 8);
