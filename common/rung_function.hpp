@@ -128,4 +128,10 @@ template <class T> class Backward {
     WithSink with_sink_;
 };
 
+/// The same from lines of tokens: O, dO and dQ are lines as Q, dK and dV as K.
+template <class T>
+using BackwardPacked = RungFunction<const PackedSequences&, const T* /*Q*/, const T* /*K*/,
+                                    const T* /*V*/, const T* /*O*/, const float* /*LSE*/,
+                                    const T* /*dO*/, T* /*dQ*/, T* /*dK*/, T* /*dV*/>;
+
 } // namespace flash

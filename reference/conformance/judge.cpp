@@ -256,13 +256,11 @@ std::vector<Finding> caught(const std::function<std::vector<Finding>()>& work) {
 } // namespace
 
 std::vector<Finding> findings(const Rung& rung, const Prepared& prepared) {
-    if (prepared.c.backward) {
-        return caught([&] { return run_and_judge_gradients(rung, prepared); });
-    }
-    std::vector<Finding> found = caught([&] { return run_and_judge(rung, prepared); });
+    const auto judged = prepared.c.backward ? run_and_judge_gradients : run_and_judge;
+    std::vector<Finding> found = caught([&] { return judged(rung, prepared); });
     if (const Rung::Way way = rung.other_way(prepared.c.problem);
         found.empty() && way.rung != nullptr) {
-        found = caught([&] { return run_and_judge(*way.rung, prepared); });
+        found = caught([&] { return judged(*way.rung, prepared); });
         for (Finding& one : found) {
             one.said += "\n" + way.how;
         }

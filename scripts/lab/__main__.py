@@ -12,7 +12,7 @@ from lab.ladder import ROOT, LabError
 # help)
 VERBS = {
     "compare": ("compare", "times rungs beside PyTorch's attention, on the same tensors"),
-    "texts": ("texts", "times packed_sequences on texts of any lengths, beside FlashAttention"),
+    "texts": ("texts", "times rungs on texts of any lengths, beside FlashAttention"),
     "ring": ("ring", "times ring_attention on one GPU, in parts, and on several"),
     "bench": ("bench", "times every built rung, beside the ceilings of the machine"),
     "profile": ("profile", "what a CUDA rung does to memory: ncu's counts and SIMT's"),

@@ -177,8 +177,7 @@ def flash_attention_4(
     except ImportError as error:
         cli.say(f"FA4 left out: {error}; pip install flash-attn-4")
         return {}, {}
-    # Whenever it compiles, its compiler warns of a default argument of that name.
-    warnings.filterwarnings("ignore", message=".*aux_data", category=UserWarning)
+    quieten_flash_attention_4()
     own = rows_before_heads()
     # it counts the keys before and behind a query's own
     reach: dict[str, Any] = {"window_size": (window - 1, 0)} if window else {}
@@ -215,6 +214,11 @@ def flash_attention_4(
         return {"FA4": attention}, {"fa4": version}
     ordered = functools.partial(backward, deterministic=True)
     return {"FA4": backward, "FA4 deterministic": ordered}, {"fa4": version}
+
+
+def quieten_flash_attention_4() -> None:
+    """Whenever it compiles, its compiler warns of a default argument of that name."""
+    warnings.filterwarnings("ignore", message=".*aux_data", category=UserWarning)
 
 
 @contextlib.contextmanager
@@ -286,8 +290,10 @@ def entry(name: str, path: Path, function_name: str) -> Callable[..., None]:
 
     functions = ctypes.CDLL(str(path))
     function = getattr(functions, function_name)
+    on_a_line = function_name == "rung_attention_packed"  # where `more` are the totals
+    bytes_name = "rung_workspace_bytes" + ("_packed" if on_a_line else "")
     # Rungs of earlier commits may take no workspace.
-    if workspace_bytes := getattr(functions, "rung_workspace_bytes", None):
+    if workspace_bytes := getattr(functions, bytes_name, None):
         workspace_bytes.restype = ctypes.c_int64
     message = ctypes.create_string_buffer(1000)
 
@@ -295,7 +301,7 @@ def entry(name: str, path: Path, function_name: str) -> Callable[..., None]:
         q, own_sizes = tensors[0], (ctypes.c_int64 * 7)(*sizes)
         workspace = []
         if workspace_bytes:
-            size = workspace_bytes(own_sizes, int(causal))
+            size = workspace_bytes(own_sizes, *(more if on_a_line else (int(causal),)))
             room = q.new_empty(size, dtype=torch.uint8)
             workspace = [ctypes.c_void_p(room.data_ptr())]
         code = function(
@@ -338,7 +344,8 @@ def rung(name: str, path: Path, window: int = 0) -> Program:
     return attention
 
 
-ON_A_LINE = ("packed_sequences",)  # they take lines of tokens in place of tensors (B, H, N, d)
+# they take lines of tokens in place of tensors (B, H, N, d)
+ON_A_LINE = ("packed_sequences", "backward_packed")
 
 
 def ends_of(torch: ModuleType, lengths: Sequence[int], device: Any) -> Tensor:
@@ -347,8 +354,9 @@ def ends_of(torch: ModuleType, lengths: Sequence[int], device: Any) -> Tensor:
     return torch.tensor(ends, dtype=torch.int32, device=device)
 
 
-def packed(name: str, path: Path) -> Callable[..., tuple[Tensor, Tensor]]:
-    """f(q, k, v, q_ends, kv_ends, max_q, max_kv, causal) -> O, LSE on lines of tokens."""
+def packed(name: str, path: Path) -> Callable[..., tuple[Tensor, ...]]:
+    """f(q, k, v, q_ends, kv_ends, max_q, max_kv, causal) -> O, LSE on lines of tokens; of a
+    backward rung f(.., causal, o, lse, do) -> dQ, dK, dV."""
     start = entry(name, path, "rung_attention_packed")
 
     def attention(
@@ -360,13 +368,18 @@ def packed(name: str, path: Path) -> Callable[..., tuple[Tensor, Tensor]]:
         max_q: int,
         max_kv: int,
         causal: bool,
-    ) -> tuple[Tensor, Tensor]:
+        *rest: Tensor,
+    ) -> tuple[Tensor, ...]:
         total, heads, d = q.shape
-        o, lse = q.new_empty(q.shape), q.new_empty((heads, total), dtype=torch_2().float32)
+        if rest:
+            results = tuple(x.new_empty(x.shape) for x in (q, k, v))
+        else:
+            o, lse = q.new_empty(q.shape), q.new_empty((heads, total), dtype=torch_2().float32)
+            results = o, lse
         sizes = (len(q_ends) - 1, heads, k.shape[1], max_q, max_kv, d)
         totals = (ctypes.c_int64 * 2)(total, k.shape[0])
-        start(sizes, causal, (q, k, v, q_ends, kv_ends, o, lse), totals)
-        return o, lse
+        start(sizes, causal, (q, k, v, q_ends, kv_ends, *rest, *results), totals)
+        return results
 
     return attention
 
@@ -377,14 +390,24 @@ def rung_on_a_line(name: str, path: Path) -> Program:
     attention_packed = packed(name, path)
     kept: dict[str, Any] = {}
 
-    def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool, o: Tensor, lse: Tensor) -> Tensor:
+    def line_of(x: Tensor) -> Tensor:
+        return x.transpose(1, 2).reshape(-1, x.shape[1], x.shape[3]).contiguous()
+
+    def attention(
+        q: Tensor, k: Tensor, v: Tensor, causal: bool, o: Tensor, lse: Tensor, *rest: Tensor
+    ) -> Tensor | list[Tensor]:
         (B, H, N_q, d), N_kv = q.shape, k.shape[2]
         met = kept.get("q") is q
         if not met:
-            own = [x.transpose(1, 2).reshape(-1, x.shape[1], d).contiguous() for x in (q, k, v)]
             ends = [ends_of(torch_2(), [N] * B, q.device) for N in (N_q, N_kv)]
-            kept.update(q=q, own=[*own, *ends])
-        o_line, lse_line = attention_packed(*kept["own"], N_q, N_kv, causal)
+            kept.update(q=q, own=[*map(line_of, (q, k, v)), *ends], rest=[])
+            if rest:
+                lse_line = lse.transpose(0, 1).reshape(H, -1).contiguous()
+                kept.update(rest=[line_of(o), lse_line, line_of(rest[0])])
+        found = attention_packed(*kept["own"], N_q, N_kv, causal, *kept["rest"])
+        if rest:
+            return [x.view(B, -1, *x.shape[1:]).transpose(1, 2) for x in found]
+        o_line, lse_line = found
         if not met:
             lse.copy_(lse_line.view(H, B, N_q).transpose(0, 1))
         return o_line.view(B, N_q, H, d).transpose(1, 2)

@@ -65,6 +65,8 @@ PROBLEMS = {
     "backward_late_dq": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
     "backward_ordered": "--block 1 --heads 1 --q-len 384 --kv-len 256 --head-dim 64",
     "backward_window": "--block 2 --heads 1 --q-len 768 --window 128 --head-dim 64",
+    "backward_packed": "--block 1 --heads 1 --lengths 20,700,70 --kv-lengths 20,70,70 "
+    "--head-dim 64",
 }
 
 

@@ -20,6 +20,14 @@ simt::KernelProfile Counting::kernel() const {
     return kernels[0];
 }
 
+simt::KernelProfile Counting::kernel(const std::string& name) const {
+    std::vector<simt::KernelProfile> kernels = simt::profile();
+    std::erase_if(kernels,
+                  [&](const auto& one) { return one.name.find(name) == std::string::npos; });
+    REQUIRE(kernels.size() == 1);
+    return kernels[0];
+}
+
 simt::KernelProfile judged(const Rung& rung, const conformance::Case& c,
                            const simt::Options& chosen) {
     const Counting counting(chosen);

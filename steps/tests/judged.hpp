@@ -21,6 +21,9 @@ class Counting {
     /// What the one kernel did that has run so far; a test with another number of them fails.
     simt::KernelProfile kernel() const;
 
+    /// The same of the kernel with this in its name, beside others.
+    simt::KernelProfile kernel(const std::string& name) const;
+
   private:
     simt::Options before_;
 };

@@ -12,13 +12,13 @@
 
 #include "common/harness/backends/device_backend.hpp"
 #include "common/harness/packed/packed_kind.hpp"
-#include "common/harness/program/random.hpp"
 #include "reference/check.hpp"
 #include "reference/conformance/inputs.hpp"
 #include "steps/34_overlap/overlap.hpp"
 #include "steps/36_packed_sequences/packed_sequences.hpp"
 #include "steps/tests/device_rung.hpp"
 #include "steps/tests/judged.hpp"
+#include "steps/tests/lines.hpp"
 
 namespace {
 
@@ -27,8 +27,10 @@ using flash::PackedShape;
 using flash::simt::CpAsync;
 using flash::simt::KernelProfile;
 using flash::simt::Options;
-using flash::simt::Schedule;
 using flash::tests::buffer;
+using flash::tests::drawn;
+using flash::tests::orders;
+using Setup = flash::tests::LineSetup;
 
 const flash::PackedRung described{.name = "packed_sequences",
                                   .fp16 = packed_sequences::attention<flash::Half>,
@@ -38,27 +40,6 @@ const flash::PackedRung described{.name = "packed_sequences",
                                   .backend = flash::device_backend,
                                   .check = flash::reference::check};
 const flash::PackedKind rung{described};
-
-using Lengths = std::vector<int64_t>;
-
-struct Setup {
-    Lengths queries, keys;
-    int64_t heads = 2, kv_heads = 1, d = 64;
-    bool causal = false;
-    DType dtype = DType::bf16;
-    int64_t loose = 0; // more than the longest sequence, in the bounds
-
-    PackedShape shape() const {
-        return {flash::tests::scaled({.batch = std::ssize(queries),
-                                      .heads = heads,
-                                      .kv_heads = kv_heads,
-                                      .q_len = std::ranges::max(queries) + loose,
-                                      .kv_len = std::ranges::max(keys) + loose,
-                                      .head_dim = d,
-                                      .causal = causal}),
-                queries, keys};
-    }
-};
 
 struct Line {
     std::vector<float> q, k, v;
@@ -93,23 +74,6 @@ KernelProfile judged(const Setup& s, const Options& chosen = {}) {
     CHECK((run->o() == o && run->lse() == lse));
     return kernel;
 }
-
-/// Lognormal, half of them below a quarter of `most`; every ninth is 0.
-Lengths drawn(size_t sequences, int64_t most, uint64_t seed) {
-    flash::NormalGenerator normal(seed, 0);
-    Lengths lengths(sequences);
-    for (size_t b = 0; b < sequences; ++b) {
-        const double one = static_cast<double>(most) / 4 * std::exp(normal());
-        lengths[b] = b % 9 == 4 ? 0 : std::clamp<int64_t>(static_cast<int64_t>(one), 1, most);
-    }
-    return lengths;
-}
-
-const Options orders[] = {
-    {.cp_async = CpAsync::late, .detect = true},
-    {.schedule = {Schedule::shuffle, 1}, .cp_async = CpAsync::early, .detect = true},
-    {.schedule = {Schedule::reverse}, .cp_async = CpAsync::late, .detect = true},
-    {.schedule = {Schedule::one_warp_ahead, 1}, .cp_async = CpAsync::late, .detect = true}};
 
 } // namespace
 

@@ -29,6 +29,7 @@
 #include "steps/46_backward_late_dq/backward_late_dq.hpp"
 #include "steps/47_backward_ordered/backward_ordered.hpp"
 #include "steps/48_backward_window/backward_window.hpp"
+#include "steps/49_backward_packed/backward_packed.hpp"
 #include "steps/52_split_kv/split_kv.hpp"
 #include "steps/52a_page_table/page_table.hpp"
 #include "steps/53_paged_kv/paged_kv.hpp"
@@ -62,16 +63,36 @@ template <class T> class Tensor {
     size_t size_;
 };
 
-/// The same tensors as a line of two sequences: they have its sizes, and all that this test asks
+/// The same tensors as a line of two sequences: they have its sizes, and all that these tests ask
 /// for is numbers that are always the same.
+struct TwoOnALine {
+    Problem p;
+    Tensor<int> q_ends, kv_ends;
+
+    explicit TwoOnALine(const Problem& one)
+        : p(one), q_ends({0, 3, static_cast<int>(p.q_len)}),
+          kv_ends({0, 40, static_cast<int>(p.kv_len)}) {
+        p.batch = 2;
+    }
+    flash::PackedSequences line() const {
+        return {p.q_len, p.kv_len, q_ends.data(), kv_ends.data()};
+    }
+};
 void on_a_line(const Problem& p, const Bfloat16* Q, const Bfloat16* K, const Bfloat16* V,
                Bfloat16* O, float* LSE, void* workspace) {
-    const int N_q = static_cast<int>(p.q_len), N_kv = static_cast<int>(p.kv_len);
-    const Tensor q_ends(std::vector{0, 3, N_q}), kv_ends(std::vector{0, 40, N_kv});
-    Problem two = p;
-    two.batch = 2;
-    packed_sequences::attention<Bfloat16>(two, {N_q, N_kv, q_ends.data(), kv_ends.data()}, Q, K, V,
-                                          O, LSE, workspace);
+    const TwoOnALine two(p);
+    packed_sequences::attention<Bfloat16>(two.p, two.line(), Q, K, V, O, LSE, workspace);
+}
+void gradients_on_a_line(const Problem& p, const Bfloat16* Q, const Bfloat16* K, const Bfloat16* V,
+                         const Bfloat16* O, const float* LSE, const Bfloat16* dO, Bfloat16* dQ,
+                         Bfloat16* dK, Bfloat16* dV, void* workspace) {
+    const TwoOnALine two(p);
+    backward_packed::attention_backward<Bfloat16>(two.p, two.line(), Q, K, V, O, LSE, dO, dQ, dK,
+                                                  dV, workspace);
+}
+int64_t bytes_of_gradients_on_a_line(const Problem& p) {
+    const TwoOnALine two(p);
+    return backward_packed::workspace_bytes(two.p, two.line());
 }
 
 struct Called {
@@ -127,6 +148,10 @@ const Called rungs[] = {
     {.name = "backward_window",
      .workspace_bytes = backward_window::workspace_bytes,
      .backward = backward_window::attention_backward<Bfloat16>,
+     .dQ_has_an_order = false},
+    {.name = "backward_packed",
+     .workspace_bytes = bytes_of_gradients_on_a_line,
+     .backward = gradients_on_a_line,
      .dQ_has_an_order = false},
     {.name = "split_kv",
      .workspace_bytes = split_kv::workspace_bytes,

@@ -74,7 +74,8 @@ struct Steps {
     int head, group;       // the first head of Q; how many
     int i0, stride, tiles; // the first query of the first tile; from tile to tile; how many tiles
 
-    __device__ Steps(int kv_head_, int j, int Bc, int Br, const Task& task)
+    template <class RungTask>
+    __device__ Steps(int kv_head_, int j, int Bc, int Br, const RungTask& task)
         : kv_head(kv_head_), j0(j * Bc), head(kv_head * task.group), group(task.group) {
         // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a
         // tile to begin with.

@@ -31,8 +31,8 @@ template <class Tiles> struct Outbox {
 template <class Tiles> struct LateShared : Shared<Tiles> { Outbox<Tiles> dQ; };
 
 /// The writer's part: one thread. It adds the block's tiles of dQ.
-template <class Tiles>
-__device__ inline void add_dQ(const Task& task, const Steps& steps, Outbox<Tiles>& out) {
+template <class Tiles, class RungTask>
+__device__ inline void add_dQ(const RungTask& task, const Steps& steps, Outbox<Tiles>& out) {
     int step = 0;
     for (int tile = 0, i0 = steps.i0; tile < steps.tiles; ++tile, i0 += steps.stride) {
         for (int head = steps.head; head < steps.head + steps.group; ++head, ++step) {

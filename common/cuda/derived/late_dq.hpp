@@ -66,9 +66,9 @@ __device__ inline void make_dQ(RungShared& smem, const Place<Tiles>& place, int 
 
 /// P = 0 where a tile's queries see a key no more: nowhere. A rung whose own kind of Task has a
 /// window is asked instead. `query`: the tile's first one, counted from the block's first key.
-template <class Tiles>
-__device__ inline void hide_old_keys(const Task&, float (&)[Tiles::Br / 8][4], const Place<Tiles>&,
-                                     int /*query*/) {}
+template <class Tiles, class RungTask>
+__device__ inline void hide_old_keys(const RungTask&, float (&)[Tiles::Br / 8][4],
+                                     const Place<Tiles>&, int /*query*/) {}
 
 /// A consumer's part: dK and dV of 64 keys, and in every second step dQ of the step before.
 template <class T, class Tiles, class RungTask, class RungShared>

@@ -2,26 +2,17 @@
 
 #include <utility>
 
+#include "common/harness/backward/backward_input.hpp"
 #include "common/harness/files/safetensors.hpp"
 #include "common/harness/program/device_run.hpp"
-#include "common/harness/program/input_tensors.hpp"
 #include "common/harness/program/progress.hpp"
-#include "common/harness/program/run_report.hpp"
-#include "common/harness/program/rung.hpp"
 
 namespace flash {
 namespace {
 
-struct BackwardTensors : HostTensors {
-    std::vector<float> o, lse, d_o;
-    Inputs view() const { return {dtype, q, k, v, o, lse, d_o, sink}; }
-};
-
 /// O, LSE and dO, where the file holds them; one that it holds must have its shape.
-void read_more(const Problem& p, const std::string& path, BackwardTensors& tensors) {
+void read_more(const std::string& path, const GradientShapes& shapes, BackwardTensors& tensors) {
     SafetensorsReader file(path);
-    const std::vector<int64_t> q_shape = {p.batch, p.heads, p.q_len, p.head_dim};
-    const std::vector<int64_t> lse_shape = {p.batch, p.heads, p.q_len};
     const auto read = [&](const char* name, std::vector<float>& values,
                           const std::vector<int64_t>& shape, DType dtype) {
         if (!file.tensors().contains(name)) {
@@ -35,26 +26,27 @@ void read_more(const Problem& p, const std::string& path, BackwardTensors& tenso
         values = file.read(name);
         convert(values, dtype, path + ": " + name);
     };
-    read("do", tensors.d_o, q_shape, tensors.dtype);
+    read("do", tensors.d_o, shapes.o, tensors.dtype);
     if (file.tensors().contains("o") != file.tensors().contains("lse")) {
         throw Error(
             path +
             ": holds one of o and lse; a backward rung needs both, or none and makes them itself");
     }
-    read("o", tensors.o, q_shape, tensors.dtype);
-    read("lse", tensors.lse, lse_shape, DType::fp32);
+    read("o", tensors.o, shapes.o, tensors.dtype);
+    read("lse", tensors.lse, shapes.lse, DType::fp32);
 }
 
-/// dO is random where the file holds none, and O and LSE are the reference's.
-BackwardTensors input_of(const BackwardRung& rung, const Report& report, const Options& options) {
-    const Problem& p = report.problem;
+} // namespace
+
+BackwardTensors input_of(const Problem& p, const Report& report, const Options& options,
+                         const GradientShapes& shapes, const ForwardOf& forward) {
     BackwardTensors tensors;
     {
         ProgressLine progress("preparing the input");
         static_cast<HostTensors&>(tensors) =
             make_tensors(p, report.dtype, options, progress.callback());
         if (options.input) {
-            read_more(p, *options.input, tensors);
+            read_more(*options.input, shapes, tensors);
         }
         // behind Q, K, V and the sink; beside a file it has a sequence of its own
         if (tensors.d_o.empty()) {
@@ -66,12 +58,36 @@ BackwardTensors input_of(const BackwardRung& rung, const Report& report, const O
     }
     if (tensors.o.empty()) {
         ProgressLine progress("computing O and LSE");
-        ForwardResult forward = rung.forward(p, tensors.view(), progress.callback());
-        tensors.o = std::move(forward.o);
-        tensors.lse = std::move(forward.lse);
+        ForwardResult result = forward(tensors.view(), progress.callback());
+        tensors.o = std::move(result.o);
+        tensors.lse = std::move(result.lse);
     }
     return tensors;
 }
+
+double host_bytes_of_gradients(const Problem& p, DType dtype, bool check) {
+    const auto q = static_cast<double>(p.q_size()), kv = static_cast<double>(p.kv_size());
+    const auto lse = static_cast<double>(p.lse_size());
+    const double inputs =
+        (3 * q + 2 * kv) * (sizeof(float) + static_cast<double>(dtype_bytes(dtype)));
+    const double outputs = (q + lse + 2 * kv) * sizeof(float);
+    // dQ, dK and dV in double and the baseline's, LSE, and O
+    const double reference = (q + 2 * kv) * (sizeof(double) + sizeof(float)) +
+                             3 * lse * sizeof(double) + q * sizeof(double);
+    return inputs + outputs + (check ? reference : 0);
+}
+
+std::vector<NamedError> errors_of_gradients(const Verdict& v) {
+    std::vector<NamedError> all = {{"dQ", v.d_q.error, v.d_q.bound},
+                                   {"dK", v.d_k.error, v.d_k.bound},
+                                   {"dV", v.d_v.error, v.d_v.bound}};
+    if (v.d_sink) {
+        all.push_back({"dsink", v.d_sink->error, v.d_sink->bound});
+    }
+    return all;
+}
+
+namespace {
 
 template <class T>
 std::function<void(const Call::Pointers&)> bound(const Problem& p, const Backward<T>& function) {
@@ -102,7 +118,15 @@ class BackwardKind final : public Rung {
     double flops(const Problem& problem) const override { return problem.backward_flops(); }
 
     Task task(const Report& report, const Options& options) override {
-        const auto tensors = std::make_shared<BackwardTensors>(input_of(rung_, report, options));
+        const Problem& problem = report.problem;
+        const GradientShapes shapes{
+            .o = {problem.batch, problem.heads, problem.q_len, problem.head_dim},
+            .lse = {problem.batch, problem.heads, problem.q_len}};
+        const auto forward = [&](const Inputs& inputs, const Progress& progress) {
+            return rung_.forward(problem, inputs, progress);
+        };
+        const auto tensors =
+            std::make_shared<BackwardTensors>(input_of(problem, report, options, shapes, forward));
         const std::shared_ptr<AnyRun> run = on(report.problem, tensors->view());
         return {run, [=, check = rung_.check, p = report.problem](const Progress& progress,
                                                                   int64_t rows) {
@@ -125,13 +149,7 @@ class BackwardKind final : public Rung {
     }
 
     std::vector<NamedError> errors(const Verdict& v) const override {
-        std::vector<NamedError> all = {{"dQ", v.d_q.error, v.d_q.bound},
-                                       {"dK", v.d_k.error, v.d_k.bound},
-                                       {"dV", v.d_v.error, v.d_v.bound}};
-        if (v.d_sink) {
-            all.push_back({"dsink", v.d_sink->error, v.d_sink->bound});
-        }
-        return all;
+        return errors_of_gradients(v);
     }
 
   private:
@@ -164,15 +182,7 @@ class BackwardKind final : public Rung {
     }
 
     double host_bytes(const Problem& p, DType dtype, bool check) const override {
-        const auto q = static_cast<double>(p.q_size()), kv = static_cast<double>(p.kv_size());
-        const auto lse = static_cast<double>(p.lse_size());
-        const double inputs =
-            (3 * q + 2 * kv) * (sizeof(float) + static_cast<double>(dtype_bytes(dtype)));
-        const double outputs = (q + lse + 2 * kv) * sizeof(float);
-        // dQ, dK and dV in double and the baseline's, LSE, and O
-        const double reference = (q + 2 * kv) * (sizeof(double) + sizeof(float)) +
-                                 3 * lse * sizeof(double) + q * sizeof(double);
-        return inputs + outputs + (check ? reference : 0);
+        return host_bytes_of_gradients(p, dtype, check);
     }
 
     const BackwardRung rung_;

@@ -1,11 +1,8 @@
 #include <algorithm>
-#include <cstdio>
 #include <limits>
-#include <utility>
 
-#include "common/harness/files/safetensors.hpp"
-#include "common/harness/files/text.hpp"
 #include "common/harness/packed/packed_kind.hpp"
+#include "common/harness/packed/placed.hpp"
 #include "common/harness/program/command_line.hpp"
 #include "common/harness/program/run_report.hpp"
 
@@ -28,112 +25,6 @@ std::function<void(const Call::Pointers&)> bound(const PackedShape& shape,
     };
 }
 
-/// B sequences of a line as the tensors (B, H, N, d) that the suite judges.
-class SequencesOfLine final : public AnyRun {
-  public:
-    /// `offsets`: the first row of each.
-    SequencesOfLine(std::unique_ptr<AnyRun> line, const Problem& problem,
-                    std::vector<int64_t> offsets)
-        : line_(std::move(line)), problem_(problem), offsets_(std::move(offsets)) {}
-
-    void poison() override { line_->poison(); }
-    void run() override { line_->run(); }
-    double time() override { return line_->time(); }
-    size_t workspace_bytes() const override { return line_->workspace_bytes(); }
-    std::string damage() const override { return line_->damage(); }
-
-    std::vector<float> output(size_t i) const override {
-        const std::vector<float> line = line_->output(i);
-        std::vector<float> all;
-        for (const int64_t offset : offsets_) {
-            const Problem& p = problem_;
-            const std::vector<float> one =
-                i == 0 ? from_line(line, p.heads, p.head_dim, offset, p.q_len)
-                       : lse_from_line(line, p.heads, offset, p.q_len);
-            all.insert(all.end(), one.begin(), one.end());
-        }
-        return all;
-    }
-
-  private:
-    const std::unique_ptr<AnyRun> line_;
-    const Problem problem_;
-    const std::vector<int64_t> offsets_;
-};
-
-/// The strangers among the suite's sequences: queries without keys, keys without queries, nothing
-/// at all, one row, and more than a tile has. Before the first of its own there are all of them,
-/// and more empty ones than a warp has lanes.
-struct Stranger {
-    int64_t queries, keys;
-};
-constexpr Stranger strangers[] = {{3, 0}, {0, 0}, {1, 1}, {0, 70}, {70, 20}};
-constexpr int empty_ones = 33;
-
-std::vector<int64_t> lengths_in(const std::string& text, const char* option) {
-    const std::optional<std::vector<int64_t>> lengths = whole_numbers(text);
-    if (!lengths) {
-        throw Error(std::string(option) + " needs whole numbers with commas between them, got " +
-                    in_quotes(text));
-    }
-    return *lengths;
-}
-
-/// Rows, heads and d of a line in a file.
-std::vector<int64_t> line_in(const SafetensorsReader& file, const std::string& path,
-                             const char* tensor) {
-    const std::vector<int64_t>& shape = file.info(tensor).shape;
-    if (shape.size() != 3) {
-        throw Error(path + ": " + tensor + " has the shape " + format_shape(shape) +
-                    ", but 3 dimensions are needed: (tokens, heads, head dim)");
-    }
-    return shape;
-}
-
-/// The sizes of a file's tensors as options, one sequence of all tokens; without the file.
-Options sizes_of_file(Options options) {
-    const std::string path = *std::exchange(options.input, std::nullopt);
-    if (options.seed || options.batch || options.heads || options.kv_heads || options.q_len ||
-        options.kv_len || options.head_dim) {
-        throw Error("with --input shapes come from the file, and lengths from --lengths and "
-                    "--kv-lengths: leave out --seed and sizes");
-    }
-    const SafetensorsReader file(path);
-    const std::vector<int64_t> q = line_in(file, path, "q"), k = line_in(file, path, "k"),
-                               v = line_in(file, path, "v");
-    if (k != v || q[2] != k[2]) {
-        throw Error(path + ": the shapes disagree: q " + format_shape(q) + ", k " +
-                    format_shape(k) + ", v " + format_shape(v) +
-                    "\nk and v must have the same shape, and q the same head dim");
-    }
-    options.q_len = q[0];
-    options.heads = q[1];
-    options.head_dim = q[2];
-    options.kv_len = k[0];
-    options.kv_heads = k[1];
-    return options;
-}
-
-/// Throws Error unless the lengths cover a file's line.
-void require_all_tokens(const Options& of_file, const PackedShape& shape, const std::string& path) {
-    const auto agree = [&](int64_t tokens, int64_t total, const char* tensor) {
-        if (tokens != total) {
-            throw Error(path + ": " + tensor + " has " + std::to_string(tokens) +
-                        " tokens, but the lengths add up to " + std::to_string(total));
-        }
-    };
-    agree(*of_file.q_len, shape.total_q(), "q");
-    agree(*of_file.kv_len, shape.total_kv(), "k");
-}
-
-std::string in_brackets(const std::vector<int64_t>& lengths) {
-    std::string list;
-    for (const int64_t length : lengths) {
-        list += (list.empty() ? "" : ",") + std::to_string(length);
-    }
-    return "[" + list + "]";
-}
-
 } // namespace
 
 Rung& rung_of(const PackedRung& rung) { return kept(std::make_unique<PackedKind>(rung)); }
@@ -152,69 +43,16 @@ Help PackedKind::help() const {
                         "      three sequences one after the other, of these queries and keys\n"};
 }
 
-void PackedKind::add_options(CommandLine& line) {
-    line.add_text("--lengths", "LIST", lengths_given_,
-                  "Queries of each sequence, 0 or more: 1000,0,37 (B times N_q)");
-    line.add_text("--kv-lengths", "LIST", kv_lengths_given_,
-                  "Keys of each sequence (as many as queries, or B times N_kv)");
-}
+void PackedKind::add_options(CommandLine& line) { options_.add(line); }
 
 Problem PackedKind::problem(const Options& options) {
-    if ((lengths_given_ && options.q_len) || (kv_lengths_given_ && options.kv_len)) {
-        throw Error("--lengths and --kv-lengths say the length of each sequence: leave out --q-len "
-                    "or --kv-len");
-    }
-    const Options of_file = options.input ? sizes_of_file(options) : Options{};
-    Options sized = options.input ? of_file : options;
-    PackedShape shape;
-    const auto longest = [](const std::vector<int64_t>& lengths) { // as a bound
-        return std::max<int64_t>(std::ranges::max(lengths), 1);
-    };
-    if (lengths_given_) {
-        shape.q_lengths = lengths_in(*lengths_given_, "--lengths");
-        sized.q_len = longest(shape.q_lengths);
-        sized.batch = options.batch.value_or(std::ssize(shape.q_lengths));
-    }
-    const bool as_many_keys = !options.kv_len && of_file.q_len == of_file.kv_len;
-    if (kv_lengths_given_) {
-        shape.kv_lengths = lengths_in(*kv_lengths_given_, "--kv-lengths");
-    } else if (as_many_keys) {
-        shape.kv_lengths = shape.q_lengths;
-    }
-    if (!shape.kv_lengths.empty()) {
-        sized.kv_len = longest(shape.kv_lengths);
-        sized.batch = sized.batch.value_or(std::ssize(shape.kv_lengths));
-    }
-    shape.problem = make_problem(*this, sized);
-    const auto fill = [&](std::vector<int64_t>& lengths, int64_t length) {
-        if (lengths.empty()) {
-            lengths.assign(static_cast<size_t>(shape.problem.batch), length);
-        }
-    };
-    fill(shape.q_lengths, shape.problem.q_len);
-    fill(shape.kv_lengths, shape.problem.kv_len);
-    require_lengths(shape);
-    if (options.input) {
-        require_all_tokens(of_file, shape, *options.input);
-    }
-    shape_ = shape;
-    return shape.problem;
+    shape_ = options_.shape(*this, options);
+    return shape_->problem;
 }
 
 void PackedKind::plan(Report& report, const Options&) {
-    const PackedShape& shape = *shape_;
-    report.flops = shape.flops();
-    report.rows = shape.problem.heads * shape.total_q();
-    report.kind_fields = {{"lengths", in_brackets(shape.q_lengths)},
-                          {"kv_lengths", in_brackets(shape.kv_lengths)}};
-    const auto range = [](const std::vector<int64_t>& lengths, int64_t total, const char* what) {
-        const auto [least, most] = std::ranges::minmax(lengths);
-        return std::to_string(least) + " to " + std::to_string(most) + " " + what + ", " +
-               std::to_string(total) + " in all";
-    };
-    report.kind_lines = "line      sequences of " +
-                        range(shape.q_lengths, shape.total_q(), "queries") + "; " +
-                        range(shape.kv_lengths, shape.total_kv(), "keys") + "\n";
+    report.flops = shape_->flops();
+    plan_line(report, *shape_);
 }
 
 Task PackedKind::task(const Report& report, const Options& options) {
@@ -234,8 +72,7 @@ PackedShape PackedKind::shape_of(const Problem& p) const {
     if (shape_) {
         return *shape_;
     }
-    const auto sequences = static_cast<size_t>(p.batch);
-    return {p, std::vector<int64_t>(sequences, p.q_len), std::vector<int64_t>(sequences, p.kv_len)};
+    return Placed(p, false).shape;
 }
 
 std::vector<TensorSpec> PackedKind::outputs(const Problem& p, DType dtype) const {
@@ -277,55 +114,12 @@ Rung::Way PackedKind::other_way(const Problem&) const {
 
 std::unique_ptr<AnyRun> PackedKind::make_run(const Problem& p, const Inputs& inputs,
                                              size_t margin) const {
-    PackedShape shape{p, {}, {}};
-    std::vector<int64_t> q_offsets, kv_offsets;
-    int64_t total_q = 0, total_kv = 0;
-    const auto append = [&](int64_t queries, int64_t keys) {
-        shape.q_lengths.push_back(queries);
-        shape.kv_lengths.push_back(keys);
-        total_q += queries;
-        total_kv += keys;
-    };
-    if (among_strangers_) {
-        for (const Stranger& one : strangers) {
-            append(one.queries, one.keys);
-        }
-        for (int n = 0; n < empty_ones; ++n) {
-            append(0, 0);
-        }
-    }
-    for (int64_t b = 0; b < p.batch; ++b) {
-        q_offsets.push_back(total_q);
-        kv_offsets.push_back(total_kv);
-        append(p.q_len, p.kv_len);
-        if (among_strangers_) { // the first of them has 70 queries
-            const auto from_behind = static_cast<size_t>(b) % std::size(strangers) + 1;
-            append(strangers[std::size(strangers) - from_behind].queries, 5);
-        }
-    }
-    shape.problem.batch = std::ssize(shape.q_lengths);
-    shape.problem.q_len = std::ranges::max(shape.q_lengths);
-    shape.problem.kv_len = std::ranges::max(shape.kv_lengths);
-
-    const auto line_of = [&](std::span<const float> values, int64_t heads, int64_t rows,
-                             int64_t total, const std::vector<int64_t>& offsets) {
-        const auto size = static_cast<size_t>(heads * rows * p.head_dim);
-        if (values.size() != offsets.size() * size) {
-            throw Error("a tensor has " + std::to_string(values.size()) +
-                        " elements, the problem needs " + std::to_string(offsets.size() * size));
-        }
-        std::vector<float> line(static_cast<size_t>(total * heads * p.head_dim),
-                                std::numeric_limits<float>::quiet_NaN());
-        for (size_t b = 0; b < offsets.size(); ++b) {
-            to_line(line, heads, p.head_dim, offsets[b], rows, values.subspan(b * size, size));
-        }
-        return line;
-    };
-    const std::vector<float> q = line_of(inputs.q, p.heads, p.q_len, total_q, q_offsets),
-                             k = line_of(inputs.k, p.kv_heads, p.kv_len, total_kv, kv_offsets),
-                             v = line_of(inputs.v, p.kv_heads, p.kv_len, total_kv, kv_offsets);
-    return std::make_unique<SequencesOfLine>(
-        on_line(shape, {.dtype = inputs.dtype, .q = q, .k = k, .v = v}, margin), p, q_offsets);
+    const Placed placed(p, among_strangers_);
+    const std::vector<float> q = placed.queries(inputs.q), k = placed.keys(inputs.k),
+                             v = placed.keys(inputs.v);
+    return placed.back(
+        on_line(placed.shape, {.dtype = inputs.dtype, .q = q, .k = k, .v = v}, margin),
+        {Placed::of_queries, Placed::of_lse});
 }
 
 std::unique_ptr<AnyRun> PackedKind::on_line(const PackedShape& shape, const Inputs& line,

@@ -5,10 +5,10 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "common/harness/forward/forward_kind.hpp"
+#include "common/harness/packed/line_options.hpp"
 #include "common/harness/packed/packed.hpp"
 #include "common/harness/packed/packed_line.hpp"
 
@@ -52,8 +52,8 @@ class PackedKind final : public ForwardKind {
 
     const PackedRung packed_;
     const bool among_strangers_;
-    std::optional<std::string> lengths_given_, kv_lengths_given_; // "1000,0,37"
-    std::optional<PackedShape> shape_;                            // of the command line
+    LineOptions options_;
+    std::optional<PackedShape> shape_; // of the command line
 };
 
 } // namespace flash

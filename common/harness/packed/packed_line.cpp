@@ -32,10 +32,11 @@ Problem PackedShape::as_one() const {
     return p;
 }
 
-double PackedShape::flops() const {
+double PackedShape::flops(bool gradients) const {
     double all = 0;
     for (size_t b = 0; b < q_lengths.size(); ++b) {
-        all += of_sequence(b).flops();
+        const Problem p = of_sequence(b);
+        all += gradients ? p.backward_flops() : p.flops();
     }
     return all;
 }
@@ -102,6 +103,15 @@ std::vector<float> lse_from_line(std::span<const float> line, int64_t heads, int
         to = std::copy_n(line.begin() + h * total + offset, rows, to);
     }
     return sequence;
+}
+
+void lse_to_line(std::span<float> line, int64_t heads, int64_t offset, int64_t rows,
+                 std::span<const float> sequence) {
+    const int64_t total = std::ssize(line) / heads;
+    auto from = sequence.begin();
+    for (int64_t h = 0; h < heads; ++h, from += rows) {
+        std::copy_n(from, rows, line.begin() + h * total + offset);
+    }
 }
 
 } // namespace flash

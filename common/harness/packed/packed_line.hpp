@@ -24,8 +24,8 @@ struct PackedShape {
     /// One sequence with as many rows: its tensors have the line's sizes.
     Problem as_one() const;
 
-    /// Of the whole line.
-    double flops() const;
+    /// Of the whole line; with `gradients` of the backward pass.
+    double flops(bool gradients = false) const;
 };
 
 /// 0, and where each of the sequences ends: cu_seqlens.
@@ -45,5 +45,7 @@ void to_line(std::span<float> line, int64_t heads, int64_t d, int64_t offset, in
 /// The same for LSE, (heads, total) and (1, heads, N).
 std::vector<float> lse_from_line(std::span<const float> line, int64_t heads, int64_t offset,
                                  int64_t rows);
+void lse_to_line(std::span<float> line, int64_t heads, int64_t offset, int64_t rows,
+                 std::span<const float> sequence);
 
 } // namespace flash

@@ -173,7 +173,9 @@ std::optional<Options> parse_options(Rung& rung, int argc, const char* const* ar
     if (const std::vector<std::string> unknown = app.remaining(); !unknown.empty()) {
         for (const char* const option : {"--lengths", "--kv-lengths"}) {
             if (unknown.front().starts_with(option)) {
-                throw Error(rung.name + " knows no " + option + "; the rung packed_sequences does");
+                throw Error(rung.name + " knows no " + option + "; the rung " +
+                            (rung.has_gradients ? "backward_packed" : "packed_sequences") +
+                            " does");
             }
         }
         throw Error("unknown option " + in_quotes(unknown.front()) + "\nsee " + rung.name +

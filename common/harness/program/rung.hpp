@@ -108,9 +108,13 @@ class Rung {
 
   protected:
     template <class Described>
-    explicit Rung(const Described& rung)
+    explicit Rung(const Described& rung) : Rung(rung, rung.workspace_bytes) {}
+
+    /// With null, call() says how many bytes of workspace it takes.
+    template <class Described>
+    Rung(const Described& rung, int64_t (*bytes)(const Problem&))
         : name(rung.name), head_dims(rung.head_dims), backend_(rung.backend),
-          workspace_bytes_(rung.workspace_bytes),
+          workspace_bytes_(bytes),
           takes_workspace_(rung.fp32.takes_workspace() || rung.fp16.takes_workspace()) {
         const std::pair<DType, bool> functions[] = {{DType::fp32, bool(rung.fp32)},
                                                     {DType::fp16, bool(rung.fp16)},

@@ -49,8 +49,8 @@ struct Verdict {
     int64_t rows = 0;                           // how many of the B H N_q rows were compared
     std::string message; // when not ok: where the first violation is and how large
 
-    /// Adds the verdict on O and LSE of a part of the problem: of errors, those nearest to their
-    /// bounds remain, or above them; of messages the first, behind `where`.
+    /// Adds the verdict on a part of the problem: of errors, those nearest to their bounds remain,
+    /// or above them; of messages the first, behind `where`.
     void add(const Verdict& part, const std::string& where);
 };
 

@@ -45,19 +45,22 @@ namespace {
 
 template <class T> T* at(void* tensor) { return static_cast<T*>(tensor); }
 
+/// The rung's function on tensors. One for lines of tokens has another.
 #ifdef RUNG_BACKWARD
-template <class T> flash::Backward<T> function() { return RUNG::attention_backward; }
+#define RUNG_FUNCTION RUNG::attention_backward
+template <class T> using Function = flash::Backward<T>;
 #else
-/// A rung for lines of tokens has another one.
-template <class T> constexpr bool on_tensors = requires { flash::Forward<T>(RUNG::attention); };
-template <class T> flash::Forward<T> function() {
+#define RUNG_FUNCTION RUNG::attention
+template <class T> using Function = flash::Forward<T>;
+#endif
+template <class T> constexpr bool on_tensors = requires { Function<T>(RUNG_FUNCTION); };
+template <class T> Function<T> function() {
     if constexpr (on_tensors<T>) {
-        return RUNG::attention;
+        return RUNG_FUNCTION;
     } else {
         throw std::invalid_argument("it takes sequences on a line: attention_packed");
     }
 }
-#endif
 
 template <class T> void start(const flash::Problem& p, void* const* x, void* workspace) {
 #ifdef RUNG_BACKWARD
@@ -71,12 +74,20 @@ template <class T> void start(const flash::Problem& p, void* const* x, void* wor
 
 /// What the caller brings; a CPU rung allocates its workspace itself.
 template <class T> int64_t workspace_of(const flash::Problem& p) {
-#ifndef RUNG_BACKWARD
-    if constexpr (!on_tensors<T>) {
+    if constexpr (on_tensors<T>) {
+        return function<T>().takes_workspace() ? workspace_bytes(p) : 0;
+    } else {
+        return 0; // it will refuse
+    }
+}
+
+/// The same for a line; of backward_packed it depends on the totals.
+template <class Problem, class Line> int64_t workspace_of_line(const Problem& p, const Line& line) {
+    if constexpr (requires { workspace_bytes(p, line); }) {
+        return workspace_bytes(p, line);
+    } else {
         return workspace_bytes(p);
     }
-#endif
-    return function<T>().takes_workspace() ? workspace_bytes(p) : 0;
 }
 
 #ifdef RUNG_ON_SIMT
@@ -163,33 +174,64 @@ void run_paged(const flash::Problem& p, const int64_t* sizes, void* const* x, vo
 }
 #endif
 
-#if !defined(RUNG_FP32) && !defined(RUNG_BACKWARD)
+[[noreturn]] void knows_no_line() {
+#ifdef RUNG_BACKWARD
+    throw std::invalid_argument("it takes no sequences on a line; backward_packed does");
+#else
+    throw std::invalid_argument("it takes no sequences on a line; packed_sequences does");
+#endif
+}
+
+#ifndef RUNG_FP32
 /// `totals`: rows of Q, rows of K and V.
+flash::PackedSequences line_of(const int64_t* totals, const int* cu_seqlens_q = nullptr,
+                               const int* cu_seqlens_kv = nullptr) {
+    return {.total_q = totals[0],
+            .total_kv = totals[1],
+            .cu_seqlens_q = cu_seqlens_q,
+            .cu_seqlens_kv = cu_seqlens_kv};
+}
+
+template <class T>
+void start_packed(const flash::Problem& p, const int64_t* totals, void* const* x, void* workspace) {
+    if constexpr (on_tensors<T>) {
+        knows_no_line();
+    } else {
+        const T *const Q = at<T>(x[0]), *const K = at<T>(x[1]), *const V = at<T>(x[2]);
+        const flash::PackedSequences line = line_of(totals, at<int>(x[3]), at<int>(x[4]));
+#ifdef RUNG_BACKWARD
+        const T *const O = at<T>(x[5]), *const dO = at<T>(x[7]);
+        const float* const LSE = at<float>(x[6]);
+        RUNG::attention_backward(p, line, Q, K, V, O, LSE, dO, at<T>(x[8]), at<T>(x[9]),
+                                 at<T>(x[10]), workspace);
+#else
+        RUNG::attention(p, line, Q, K, V, at<T>(x[5]), at<float>(x[6]), workspace);
+#endif
+    }
+}
+
 template <class T>
 void run_packed(const flash::Problem& p, const int64_t* totals, void* const* x,
                 [[maybe_unused]] void* workspace) {
-    const auto start = [&](void* const* there, void* memory) {
-        if constexpr (on_tensors<T>) {
-            throw std::invalid_argument("it takes no sequences on a line; packed_sequences does");
-        } else {
-            const flash::PackedSequences line{.total_q = totals[0],
-                                              .total_kv = totals[1],
-                                              .cu_seqlens_q = at<int>(there[3]),
-                                              .cu_seqlens_kv = at<int>(there[4])};
-            RUNG::attention(p, line, at<const T>(there[0]), at<const T>(there[1]),
-                            at<const T>(there[2]), at<T>(there[5]), at<float>(there[6]), memory);
-        }
-    };
 #ifdef RUNG_ON_SIMT
     const int64_t q = totals[0] * p.heads * p.head_dim * int64_t{sizeof(T)};
     const int64_t kv = totals[1] * p.kv_heads * p.head_dim * int64_t{sizeof(T)};
+    const int64_t lse = totals[0] * p.heads * int64_t{sizeof(float)};
     const int64_t ends = (p.batch + 1) * int64_t{sizeof(int)};
-    const char* const names[] = {"Q", "K", "V", "cu_seqlens_q", "cu_seqlens_kv", "O", "LSE"};
-    const int64_t bytes[] = {
-        q, kv, kv, ends, ends, q, totals[0] * p.heads * int64_t{sizeof(float)}};
-    on_device(names, bytes, 5, x, workspace_of<T>(p), start);
+#ifdef RUNG_BACKWARD
+    const char* const names[] = {"Q",  "K",  "V", "cu_seqlens_q", "cu_seqlens_kv", "O", "LSE", "dO",
+                                 "dQ", "dK", "dV"};
+    const int64_t bytes[] = {q, kv, kv, ends, ends, q, lse, q, q, kv, kv};
+    const size_t inputs = 8;
 #else
-    start(x, workspace);
+    const char* const names[] = {"Q", "K", "V", "cu_seqlens_q", "cu_seqlens_kv", "O", "LSE"};
+    const int64_t bytes[] = {q, kv, kv, ends, ends, q, lse};
+    const size_t inputs = 5;
+#endif
+    on_device(names, bytes, inputs, x, workspace_of_line(p, line_of(totals)),
+              [&](void* const* there, void* memory) { start_packed<T>(p, totals, there, memory); });
+#else
+    start_packed<T>(p, totals, x, workspace);
 #endif
 }
 #endif
@@ -312,6 +354,16 @@ extern "C" int64_t rung_workspace_bytes([[maybe_unused]] const int64_t* sizes,
 #endif
 }
 
+/// The same for a line of `totals`: rows of Q, rows of K and V.
+extern "C" int64_t rung_workspace_bytes_packed([[maybe_unused]] const int64_t* sizes,
+                                               [[maybe_unused]] const int64_t* totals) {
+#if defined(RUNG_ON_SIMT) || defined(RUNG_FP32)
+    return 0;
+#else
+    return workspace_of_line(problem(sizes, 1, 0), line_of(totals));
+#endif
+}
+
 /// Starts the rung on a stream of a GPU, and does not wait for its end; on the CPU it has ended on
 /// return. `tensors` are Q, K, V, O and LSE, for a backward rung Q, K, V, O, LSE, dO, dQ, dK and
 /// dV. `workspace` begins at a multiple of 256 bytes, and belongs to this call until its work has
@@ -378,7 +430,7 @@ extern "C" int rung_attention_paged([[maybe_unused]] int bf16, const int64_t* si
 
 /// The same of sequences on a line (common/packed_sequences.hpp), where the rung can. N_q and N_kv
 /// are bounds of their lengths. `totals`: rows of Q, rows of K and V. `tensors` are Q, K, V,
-/// cu_seqlens_q, cu_seqlens_kv, O and LSE.
+/// cu_seqlens_q, cu_seqlens_kv, O and LSE; for a backward rung behind these dO, dQ, dK and dV.
 extern "C" int rung_attention_packed([[maybe_unused]] int bf16, const int64_t* sizes, float scale,
                                      int causal, [[maybe_unused]] const int64_t* totals,
                                      [[maybe_unused]] void* const* tensors,
@@ -387,8 +439,8 @@ extern "C" int rung_attention_packed([[maybe_unused]] int bf16, const int64_t* s
     const auto work = [&] {
         [[maybe_unused]] const flash::Problem p = valid_problem(sizes, scale, causal);
         work_on(device, stream);
-#if defined(RUNG_FP32) || defined(RUNG_BACKWARD)
-        throw std::invalid_argument("it takes no sequences on a line; packed_sequences does");
+#ifdef RUNG_FP32
+        knows_no_line();
 #else
         bf16 != 0 ? run_packed<flash::Bfloat16>(p, totals, tensors, workspace)
                   : run_packed<flash::Half>(p, totals, tensors, workspace);

@@ -19,6 +19,7 @@ UNORDERED = (
     "backward_wgmma",
     "backward_late_dq",
     "backward_window",
+    "backward_packed",
 )
 
 # For decoding: so few rows for each K/V head that its keys are worth sharing out.
@@ -32,6 +33,7 @@ BY_NAME = (
     "window",
     "packed_sequences",
     "backward_window",
+    "backward_packed",
 )
 
 

@@ -17,6 +17,7 @@ if not (ROOT / "steps/ladder.txt").is_file():
 
 
 ENTRIES = ("attention", "attention_paged", "attention_window", "attention_packed")
+SIZES = ("workspace_bytes", "workspace_bytes_packed")
 
 
 class Found(ctypes.Structure):
@@ -24,7 +25,7 @@ class Found(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ENTRIES),
-        ("workspace_bytes", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in SIZES),
         ("emulated", ctypes.c_int),
         ("unordered", ctypes.c_int),
         ("name", ctypes.c_char * 100),
@@ -62,7 +63,7 @@ def find(
         wanted = rung.decode(), bool(backward), dtype.decode(), head_dim
         chosen = choose(*wanted, gpu, bool(ordered), bool(few_queries), head_dim_v)
         functions = functions_of(chosen, gpu)
-        for name in (*ENTRIES, "workspace_bytes"):
+        for name in (*ENTRIES, *SIZES):
             function = getattr(functions, f"rung_{name}")
             setattr(found, name, ctypes.cast(function, ctypes.c_void_p).value)
         found.emulated = gpu is None and chosen.cuda
@@ -186,8 +187,10 @@ def attention_packed(
     O = 0, LSE = -inf. `max_q` and `max_kv`: no sequence is longer; the number of tokens unless
     given. A smaller bound saves the kernel a little work. LSE is (H, total_q). Both tables stay
     where they are: the host never reads them, and a CUDA graph may be replayed after they have
-    changed. They may end before the tokens do; of rows behind them O and LSE are undefined. So
-    nobody checks what they hold. There are no gradients. Raises as attention() does.
+    changed. They may end before the tokens do; of rows behind them O, LSE and gradients are
+    undefined. So nobody checks what they hold. Gradients are those of backward_packed, for d 64 and
+    128; they have no order of their sums, and are refused where PyTorch is to be deterministic.
+    Raises as attention() does.
     """
     cu_seqlens_kv = cu_seqlens_q if cu_seqlens_kv is None else cu_seqlens_kv
     scale = scale_for(scale, q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_kv=cu_seqlens_kv)

@@ -48,6 +48,7 @@ struct Found {
                             const int64_t* totals, void* const* tensors, void* workspace,
                             int device, void* stream, char* message, size_t message_size);
     int64_t (*workspace_bytes)(const int64_t* sizes, int causal);
+    int64_t (*workspace_bytes_packed)(const int64_t* sizes, const int64_t* totals);
     int emulated;  // by the SIMT backend, whose kernels take turns
     int unordered; // it adds to dQ in the order in which blocks come
     char name[100];
@@ -130,7 +131,9 @@ void run(const Wanted& wanted, const Tensor& q, const int64_t (&six)[6], bool ca
     // Freed on return, though the rung may still run: PyTorch gives the memory to later work on
     // this stream alone.
     Tensor workspace;
-    if (const int64_t bytes = rung.workspace_bytes(sizes, causal); bytes > 0) {
+    if (const int64_t bytes = totals != nullptr ? rung.workspace_bytes_packed(sizes, totals)
+                                                : rung.workspace_bytes(sizes, causal);
+        bytes > 0) {
         workspace = at::empty({bytes}, q.options().dtype(at::kByte));
     }
     static std::mutex one_kernel;
@@ -331,6 +334,12 @@ using WindowBackward = std::tuple<Tensor, Tensor, Tensor, Tensor>(
     const Tensor&, const Tensor&, const Tensor&, const std::optional<Tensor>&, const Tensor&,
     const Tensor&, const Tensor&, int64_t, bool, double, Text);
 
+using PackedBackward = std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const Tensor&,
+                                                          const Tensor&, const Tensor&,
+                                                          const Tensor&, const Tensor&,
+                                                          const Tensor&, const Tensor&, int64_t,
+                                                          int64_t, bool, double);
+
 template <class Function> c10::TypedOperatorHandle<Function> operator_named(const char* name) {
     return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Function>();
 }
@@ -462,6 +471,30 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& q, const Ten
     return {dq, dk, dv};
 }
 
+/// dQ, dK and dV of sequences on a line.
+std::tuple<Tensor, Tensor, Tensor>
+attention_packed_backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                          const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_kv, const Tensor& o,
+                          const Tensor& lse, const Tensor& d_o, int64_t max_q, int64_t max_kv,
+                          bool causal, double scale) {
+    const c10::OptionalDeviceGuard guard(q.device());
+    Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v);
+    const Wanted wanted{.rung = "backward_packed",
+                        .backward = true,
+                        .ordered = false,
+                        .type = q.scalar_type(),
+                        .head_dim = q.size(2),
+                        .few_queries = false,
+                        .device = gpu_of(q)};
+    const int64_t sizes[] = {
+        cu_seqlens_q.size(0) - 1, q.size(1), k.size(1), max_q, max_kv, q.size(2)};
+    const int64_t totals[] = {q.size(0), k.size(0)};
+    run(wanted, q, sizes, causal, scale,
+        {q, k, v, cu_seqlens_q, cu_seqlens_kv, o, lse, rows_of(d_o), dq, dk, dv}, nullptr, {},
+        totals);
+    return {dq, dk, dv};
+}
+
 /// dQ, dK, dV and dsink, which is empty without a sink.
 std::tuple<Tensor, Tensor, Tensor, Tensor>
 attention_window_backward(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -523,6 +556,13 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward_shapes(const Tensor& q, co
                                                              const Tensor& v, const Tensor&,
                                                              const Tensor&, const Tensor&, bool,
                                                              double, Text) {
+    return {at::empty_like(q), at::empty_like(k), at::empty_like(v)};
+}
+
+std::tuple<Tensor, Tensor, Tensor>
+attention_packed_backward_shapes(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&,
+                                 const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                                 int64_t, int64_t, bool, double) {
     return {at::empty_like(q), at::empty_like(k), at::empty_like(v)};
 }
 
@@ -604,6 +644,41 @@ class AttentionInWindow : public torch::autograd::Function<AttentionInWindow> {
     }
 };
 
+/// The same of sequences on a line.
+class AttentionOnALine : public torch::autograd::Function<AttentionOnALine> {
+  public:
+    static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
+                                                  const Tensor& q, const Tensor& k, const Tensor& v,
+                                                  const Tensor& cu_seqlens_q,
+                                                  const Tensor& cu_seqlens_kv, int64_t max_q,
+                                                  int64_t max_kv, bool causal, double scale) {
+        const at::AutoDispatchBelowADInplaceOrView below;
+        static const auto attention = operator_named<Packed>("flash_steps::attention_packed");
+        auto [o, lse] =
+            attention.call(q, k, v, cu_seqlens_q, cu_seqlens_kv, max_q, max_kv, causal, scale);
+        context->mark_non_differentiable({lse});
+        context->save_for_backward({q, k, v, cu_seqlens_q, cu_seqlens_kv, o, lse});
+        context->saved_data["max_q"] = max_q;
+        context->saved_data["max_kv"] = max_kv;
+        context->saved_data["causal"] = causal;
+        context->saved_data["scale"] = scale;
+        return {o, lse};
+    }
+
+    static torch::autograd::variable_list
+    backward(torch::autograd::AutogradContext* context,
+             const torch::autograd::variable_list& gradients) {
+        static const auto attention_backward =
+            operator_named<PackedBackward>("flash_steps::attention_packed_backward");
+        const auto kept = context->get_saved_variables();
+        auto [dq, dk, dv] = attention_backward.call(
+            kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6], gradients[0],
+            context->saved_data["max_q"].toInt(), context->saved_data["max_kv"].toInt(),
+            context->saved_data["causal"].toBool(), context->saved_data["scale"].toDouble());
+        return {dq, dk, dv, Tensor(), Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
+    }
+};
+
 /// Whether autograd has to know. Unnoticed, a forward-mode derivative would be 0.
 bool needs_gradients(std::initializer_list<Tensor> tensors) {
     bool any = false;
@@ -644,6 +719,20 @@ std::tuple<Tensor, Tensor> attention_window_with_autograd(const Tensor& q, const
     const at::AutoDispatchBelowADInplaceOrView below;
     static const auto attention = operator_named<Window>("flash_steps::attention_window");
     return attention.call(q, k, v, sink, window, causal, scale, rung, backward_rung);
+}
+
+std::tuple<Tensor, Tensor>
+attention_packed_with_autograd(const Tensor& q, const Tensor& k, const Tensor& v,
+                               const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_kv,
+                               int64_t max_q, int64_t max_kv, bool causal, double scale) {
+    if (needs_gradients({q, k, v})) {
+        const auto results = AttentionOnALine::apply(q, k, v, cu_seqlens_q, cu_seqlens_kv, max_q,
+                                                     max_kv, causal, scale);
+        return {results[0], results[1]};
+    }
+    const at::AutoDispatchBelowADInplaceOrView below;
+    static const auto attention = operator_named<Packed>("flash_steps::attention_packed");
+    return attention.call(q, k, v, cu_seqlens_q, cu_seqlens_kv, max_q, max_kv, causal, scale);
 }
 
 // ---- Under torch.autocast, tensors get its type, as those of PyTorch's own attention do.
@@ -723,6 +812,11 @@ TORCH_LIBRARY(flash_steps, library) {
                 "cu_seqlens_kv, int max_q, int max_kv, bool causal, float scale) -> (Tensor o, "
                 "Tensor lse)",
                 tags);
+    library.def(
+        "attention_packed_backward(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, "
+        "Tensor cu_seqlens_kv, Tensor o, Tensor lse, Tensor do, int max_q, int max_kv, bool "
+        "causal, float scale) -> (Tensor dq, Tensor dk, Tensor dv)",
+        tags);
     library.def("attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, "
                 "bool causal, "
                 "float scale, str rung) -> (Tensor dq, Tensor dk, Tensor dv)",
@@ -734,6 +828,7 @@ TORCH_LIBRARY_IMPL(flash_steps, CPU, library) {
     library.impl("attention_window", attention_window);
     library.impl("attention_window_backward", attention_window_backward);
     library.impl("attention_packed", attention_packed);
+    library.impl("attention_packed_backward", attention_packed_backward);
     library.impl("attention_backward", attention_backward);
 }
 TORCH_LIBRARY_IMPL(flash_steps, CUDA, library) {
@@ -742,6 +837,7 @@ TORCH_LIBRARY_IMPL(flash_steps, CUDA, library) {
     library.impl("attention_window", attention_window);
     library.impl("attention_window_backward", attention_window_backward);
     library.impl("attention_packed", attention_packed);
+    library.impl("attention_packed_backward", attention_packed_backward);
     library.impl("attention_backward", attention_backward);
 }
 TORCH_LIBRARY_IMPL(flash_steps, Meta, library) {
@@ -750,6 +846,7 @@ TORCH_LIBRARY_IMPL(flash_steps, Meta, library) {
     library.impl("attention_window", attention_window_shapes);
     library.impl("attention_window_backward", attention_window_backward_shapes);
     library.impl("attention_packed", attention_packed_shapes);
+    library.impl("attention_packed_backward", attention_packed_backward_shapes);
     library.impl("attention_backward", attention_backward_shapes);
 }
 TORCH_LIBRARY_IMPL(flash_steps, Autograd, library) {
@@ -757,7 +854,8 @@ TORCH_LIBRARY_IMPL(flash_steps, Autograd, library) {
     library.impl("attention_paged", torch::autograd::autogradNotImplementedFallback());
     library.impl("attention_window", attention_window_with_autograd);
     library.impl("attention_window_backward", torch::autograd::autogradNotImplementedFallback());
-    library.impl("attention_packed", torch::autograd::autogradNotImplementedFallback());
+    library.impl("attention_packed", attention_packed_with_autograd);
+    library.impl("attention_packed_backward", torch::autograd::autogradNotImplementedFallback());
     library.impl("attention_backward", torch::autograd::autogradNotImplementedFallback());
 }
 TORCH_LIBRARY_IMPL(flash_steps, AutocastCPU, library) {

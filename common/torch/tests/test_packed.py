@@ -70,19 +70,95 @@ def test_a_graph_serves_another_batch():
 def test_opcheck_and_compile():
     tensors = line([30, 0, 12], [41, 2, 12])
     near = {"rtol": TOLERANCE[torch.bfloat16], "atol": TOLERANCE[torch.bfloat16]}
-    operator = torch.ops.flash_steps.attention_packed.default
-    torch.library.opcheck(operator, (*tensors, 30, 41, True, 0.2), **near)
+    ops = torch.ops.flash_steps
+    how = 30, 41, True, 0.2
+    torch.library.opcheck(ops.attention_packed.default, (*tensors, *how), **near)
+    leaves = [x.detach().requires_grad_() for x in tensors[:3]]
+    torch.library.opcheck(ops.attention_packed.default, (*leaves, *tensors[3:], *how), **near)
+    o, lse = ops.attention_packed(*tensors, *how)
+    backward = (*tensors, o, lse, o, *how)
+    torch.library.opcheck(ops.attention_packed_backward.default, backward, **near)
     compiled = torch.compile(attention_packed, fullgraph=True, backend="eager")
     assert torch.equal(compiled(*tensors), attention_packed(*tensors))
 
 
-def test_autocast_and_gradients():
+def test_autocast():
     q, k, v, *tables = line([30, 7], [30, 7])
     with torch.autocast("cpu", torch.bfloat16):
         o = attention_packed(q.float(), k.float(), v.float(), *tables)
     assert torch.equal(o, attention_packed(q, k, v, *tables))
-    with pytest.raises(RuntimeError, match="attention_packed"):
-        attention_packed(q.requires_grad_(), k, v, *tables).sum().backward()
+
+
+def gradients_of(q, k, v, *how, d_o, **more):
+    """dQ, dK and dV."""
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    return torch.autograd.grad(attention_packed(*leaves, *how, **more), leaves, d_o)
+
+
+def check_gradients(q, k, v, cu_q, cu_kv, d_o, found, causal):
+    """Each sequence by itself; without other side they are 0."""
+    right = [torch.zeros_like(x, dtype=torch.float64) for x in (q, k, v)]
+    for b in range(len(cu_q) - 1):
+        rows, columns = slice(cu_q[b], cu_q[b + 1]), slice(cu_kv[b], cu_kv[b + 1])
+        if rows.start < rows.stop and columns.start < columns.stop:
+            parts = (q[rows], k[columns], v[columns], d_o[rows])
+            own = [x.transpose(0, 1)[None] for x in parts]
+            for into, x in zip(
+                (right[0][rows], right[1][columns], right[2][columns]), expected(*own, causal)[2:]
+            ):
+                into.copy_(x[0].transpose(0, 1))
+    for one, by_definition in zip(found, right):
+        close(one, by_definition, q.dtype)
+
+
+@pytest.mark.parametrize("device", HOPPER)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_gradients(dtype, d, causal, device):
+    tensors = line([5, 0, 300, 1, 9], [70, 3, 200, 0, 9], d=d, dtype=dtype, device=device)
+    d_o = torch.randn_like(tensors[0])
+    found = gradients_of(*tensors, causal, d_o=d_o, max_q=300, max_kv=200)
+    check_gradients(*tensors, d_o, found, causal)
+
+
+def test_gradients_of_a_loss_and_under_compile():
+    q, k, v, *tables = line([30, 7], [30, 7])
+    d_o = torch.ones((), dtype=q.dtype).expand(q.shape)  # what sum() hands on
+    found = gradients_of(q, k, v, *tables, True, d_o=d_o)
+    check_gradients(q, k, v, *tables, d_o, found, True)
+    compiled = torch.compile(attention_packed, fullgraph=True, backend="aot_eager")
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    compiled(*leaves, *tables, causal=True).sum().backward()
+    check_gradients(q, k, v, *tables, d_o, [x.grad for x in leaves], True)
+
+
+def test_gradients_have_no_order_and_no_head_dim_256():
+    q, k, v, *tables = line([30, 7], [30, 7], d=256)
+    with pytest.raises(ValueError, match="backward_packed takes head dims 64, 128"):
+        gradients_of(q, k, v, *tables, d_o=q)
+    q, k, v, *tables = line([30, 7], [30, 7])
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(RuntimeError, match="backward_packed does not have a deterministic"):
+            gradients_of(q, k, v, *tables, d_o=q)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.skipif(HOPPER == ["cpu"], reason="graphs are a GPU's")
+def test_a_graph_serves_the_gradients_of_another_batch():
+    q, k, v, cu_q, cu_kv = line([100, 50, 0], [60, 90, 5], device="cuda")
+    d_o = torch.randn_like(q)
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    gradients_of(*leaves, cu_q, cu_kv, True, d_o=d_o)  # builds the rungs
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = gradients_of(*leaves, cu_q, cu_kv, True, d_o=d_o)
+    cu_q.copy_(ends([7, 0, 143]))
+    cu_kv.copy_(ends([5, 50, 100]))
+    graph.replay()
+    check_gradients(q, k, v, cu_q, cu_kv, d_o, found, True)
 
 
 Q, K, V, CU_Q, CU_KV = line([4, 3], [5, 2])

@@ -6,11 +6,15 @@ its metadata `scale`, `causal`, `lengths` and `kv_lengths`. The answers are comp
 definition over the whole line at once: no sequence is cut out, and a mask of all queries and keys
 says who belongs to whom. Each sequence by itself is then compared with scaled_dot_product_attention
 before the file is written. Needs torch; nothing else needs this, as its output is committed.
+
+--backward makes reference/golden/backward_lines/*.safetensors instead: dO, of the line's type, and
+by autograd through the same mask dQ, dK and dV in fp64, from the q, k and v that are there.
 """
 
 import argparse
 import math
 import zlib
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -19,6 +23,7 @@ from lab import safetensors
 from lab.ladder import ROOT
 
 GOLDEN = ROOT / "reference/golden/lines"
+BACKWARD = ROOT / "reference/golden/backward_lines"
 
 
 class Case(NamedTuple):
@@ -85,20 +90,48 @@ def visible(case: Case) -> torch.Tensor:
     return seen & (j <= (i + more[b_q])[:, None]) if case.causal else seen
 
 
-def attention(
+def defined(
     case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """O (total_q, H, d) and LSE (H, total_q) in float64."""
+    """O (H, total_q, d) and LSE (H, total_q) of tensors in float64, which are (heads, rows, d)."""
     group = case.heads // case.kv_heads
-    q, k, v = (x.double().transpose(0, 1) for x in (q, k, v))
     k, v = k.repeat_interleave(group, dim=0), v.repeat_interleave(group, dim=0)
     mask = visible(case)
     S = (scale_of(case) * (q @ k.mT)).masked_fill(~mask, -math.inf)
     blind = ~mask.any(dim=1)[:, None]  # these rows would be NaN
     P = torch.softmax(S.masked_fill(blind, 0.0), dim=-1).masked_fill(blind, 0.0)
-    o, lse = P @ v, torch.logsumexp(S, dim=-1)
-    check(case, q, k, v, o)
+    return P @ v, torch.logsumexp(S, dim=-1)
+
+
+def attention(
+    case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """O (total_q, H, d) and LSE (H, total_q) in float64."""
+    q, k, v = (x.double().transpose(0, 1) for x in (q, k, v))
+    o, lse = defined(case, q, k, v)
+    group = case.heads // case.kv_heads
+    check(case, q, k.repeat_interleave(group, dim=0), v.repeat_interleave(group, dim=0), o)
     return o.transpose(0, 1).contiguous(), lse
+
+
+def gradients(
+    case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """dO, and dQ, dK and dV in float64, by autograd."""
+    generator = torch.Generator().manual_seed(zlib.crc32(f"line {case.name} backward".encode()))
+    d_o = torch.randn(*q.shape, generator=generator, dtype=torch.float64).to(TYPES[case.dtype])
+    leaves = [x.double().requires_grad_() for x in (q, k, v)]
+    o = defined(case, *(x.transpose(0, 1) for x in leaves))[0].transpose(0, 1)
+    return d_o, *torch.autograd.grad(o, leaves, d_o.double())
+
+
+def inputs_of(path: Path, dtype: torch.dtype) -> list[torch.Tensor]:
+    """The q, k and v of a file."""
+    file = safetensors.SafetensorsFile(path)
+    return [
+        torch.frombuffer(bytearray(file.data(name)), dtype=dtype).reshape(file.shape(name))
+        for name in "qkv"
+    ]
 
 
 def check(case: Case, q: torch.Tensor, *others: torch.Tensor) -> None:
@@ -120,17 +153,24 @@ def check(case: Case, q: torch.Tensor, *others: torch.Tensor) -> None:
             raise ValueError(f"{case.name}: sequence {b} by itself differs by {difference}")
 
 
-def add_arguments(_: argparse.ArgumentParser) -> None:
-    pass
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    backward = "the gradients, from the q, k and v that are there"
+    parser.add_argument("--backward", action="store_true", help=backward)
 
 
-def main(_: argparse.Namespace) -> int:
-    GOLDEN.mkdir(exist_ok=True)
+def main(options: argparse.Namespace) -> int:
+    folder = BACKWARD if options.backward else GOLDEN
+    folder.mkdir(exist_ok=True)
     for case in CASES:
-        q, k, v = make_inputs(case)
-        o, lse = attention(case, q, k, v)
+        file = f"{case.name}.safetensors"
+        if options.backward:
+            made = gradients(case, *inputs_of(GOLDEN / file, TYPES[case.dtype]))
+            found = dict(zip(("do", "dq", "dk", "dv"), made))
+        else:
+            q, k, v = make_inputs(case)
+            found = dict(zip(("q", "k", "v", "o", "lse"), (q, k, v, *attention(case, q, k, v))))
         tensors: dict[str, safetensors.Tensor] = {}
-        for name, x in {"q": q, "k": k, "v": v, "o": o, "lse": lse}.items():
+        for name, x in found.items():
             dtype = "F64" if x.dtype == torch.float64 else case.dtype
             tensors[name] = (dtype, x.shape, x.contiguous().numpy().tobytes())
         metadata = {
@@ -140,6 +180,6 @@ def main(_: argparse.Namespace) -> int:
             "lengths": ",".join(map(str, case.lengths)),
             "kv_lengths": ",".join(map(str, case.kv_lengths)),
         }
-        safetensors.write(GOLDEN / f"{case.name}.safetensors", tensors, metadata)
+        safetensors.write(folder / file, tensors, metadata)
     print(f"{len(CASES)} cases written")
     return 0

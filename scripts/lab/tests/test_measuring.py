@@ -242,7 +242,9 @@ def flash_attention_4(monkeypatch):
         called(*tensors, **options)
         return [Laid(name, False) for name in ("dq", "dk", "dv", "dsink")]
 
-    module = types.SimpleNamespace(flash_attn_func=forward, _flash_attn_bwd=backward)
+    module = types.SimpleNamespace(
+        flash_attn_func=forward, flash_attn_varlen_func=forward, _flash_attn_bwd=backward
+    )
     for name in ("flash_attn", "flash_attn.cute"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     monkeypatch.setitem(sys.modules, "flash_attn.cute.interface", module)
@@ -288,6 +290,23 @@ def test_flash_attention_4_counts_the_keys_before_a_querys_own(flash_attention_4
     (_, forward), (_, backward) = flash_attention_4["calls"]
     assert forward == {"causal": True, "window_size": (127, 0)}
     assert (backward["window_size_left"], backward["window_size_right"]) == (127, 0)
+
+
+def test_flash_attention_4_gets_lines_and_where_their_texts_end(flash_attention_4):
+    programs, version = texts.flash_attention_4()
+    assert version == {"fa4": "4.0"}
+    q, k, v, o, do = (Laid(name) for name in ("q", "k", "v", "o", "do"))
+    line = q, k, v, "ends", 70, True
+    for returned in (o, (o, "lse")):
+        flash_attention_4["forward"] = returned
+        assert programs["FA4"](*line) == {"o": o}
+    gradients = {name: Laid(name, False) for name in ("dq", "dk", "dv")}
+    assert programs["FA4"](*line, o, "lse", do) == gradients
+    (_, forward), (tensors, backward) = flash_attention_4["calls"][-2:]
+    tables = {"cu_seqlens_q": "ends", "cu_seqlens_k": "ends"}
+    how = tables | {"max_seqlen_q": 70, "max_seqlen_k": 70, "causal": True}
+    assert forward == how and backward == how | {"softmax_scale": 1 / 8}
+    assert list(tensors) == [q, k, v, o, do, "lse"]
 
 
 def test_a_window_has_the_flops_of_its_pairs():
