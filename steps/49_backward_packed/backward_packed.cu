@@ -203,7 +203,7 @@ __global__ __launch_bounds__(Tiles::threads, 1) void gradients(const __grid_cons
         }
     } else {
         flash::take_registers<Tiles::consumer_registers>();
-        compute<T>(task, steps, smem);
+        compute<T, Tiles>(task, steps, smem);
     }
 }
 
