@@ -75,17 +75,19 @@ template <int head_dim> struct Tiles {
 template <class Tiles> struct Shared : flash::PersistentShared<Tiles> {
     flash::Ring<Tiles::stages, typename Tiles::Vt> Vt;
     typename Tiles::O O[Tiles::consumers];
+    bool over[Tiles::stages]; // of V: no tile comes here any more
 };
 
-/// A transposing warp's share of a tile, 32 keys and 16 columns at a time. A column becomes a row, in
-/// which 16 keys are not in their own order, but in that of an A fragment that is P as the lanes
-/// hold it:
+/// How a transposing warp takes a tile of V, 32 keys and 16 columns at a time. A column becomes a
+/// row, in which 16 keys are not in their own order, but in that of an A fragment that is P as the
+/// lanes hold it:
 ///
 ///      a lane of P holds keys    2t 2t+1 2t+8 2t+9      (t = lane % 4)
 ///      as A, its positions are   4t 4t+1 4t+2 4t+3
 ///
-/// ldmatrix takes two neighbouring columns for one element of 16 bits. Of each, a lane gets two keys
-/// from every eight, 2t and 2t + 1; bytes of two registers then make four positions of one column.
+/// ldmatrix takes two neighbouring columns for one element of 16 bits. Of each, a lane gets two
+/// keys from every eight, 2t and 2t + 1; bytes of two registers then make four positions of one
+/// column.
 template <class Tiles> struct Transposer {
     using KV_tile = typename Tiles::KV;
     using Vt_tile = typename Tiles::Vt;
@@ -105,51 +107,48 @@ template <class Tiles> struct Transposer {
         second = lane < 16 ? 0x7531 : 0x6420;
     }
 
-    __device__ void transpose(const char* V, char* Vt, int keys32) const {
-        V += 32 * keys32 * KV_tile::row_bytes;
-        Vt += to ^ 32 * keys32; // two chunks further on, as in SwizzledTile::fragment
+    /// 16 columns, all keys: first all loads, so that none waits for a store.
+    __device__ void transpose(const char* V, char* Vt, int columns16) const {
+        constexpr int keys32 = Tiles::Bc / 32;
+        V += from ^ 16 * columns16; // a chunk further on, as in SwizzledTile::fragment
+        Vt += 16 * columns16 * Vt_tile::row_bytes;
+        uint32_t V_reg[keys32][4]; // 8 keys each
 #pragma unroll
-        for (int columns16 = 0; columns16 < Tiles::d / 16; ++columns16) {
-            uint32_t V_reg[4]; // 8 keys each
-            flash::ldmatrix_x4_trans(V_reg, V + (from ^ 16 * columns16));
-            const uint32_t Vt_reg[4] = {__byte_perm(V_reg[0], V_reg[1], first),
-                                        __byte_perm(V_reg[2], V_reg[3], first),
-                                        __byte_perm(V_reg[0], V_reg[1], second),
-                                        __byte_perm(V_reg[2], V_reg[3], second)};
-            flash::stmatrix_x4(Vt + 16 * columns16 * Vt_tile::row_bytes, Vt_reg);
+        for (int k = 0; k < keys32; ++k) {
+            flash::ldmatrix_x4_trans(V_reg[k], V + 32 * k * KV_tile::row_bytes);
+        }
+#pragma unroll
+        for (int k = 0; k < keys32; ++k) {
+            const uint32_t(&keys8)[4] = V_reg[k];
+            const uint32_t Vt_reg[4] = {
+                __byte_perm(keys8[0], keys8[1], first), __byte_perm(keys8[2], keys8[3], first),
+                __byte_perm(keys8[0], keys8[1], second), __byte_perm(keys8[2], keys8[3], second)};
+            flash::stmatrix_x4(Vt + (to ^ 32 * k), Vt_reg); // two chunks further on
         }
     }
 };
 
-/// A transposing warp's part in all tiles. `warp` is 0 or 1.
-template <class Tiles>
-__device__ void transpose_tiles(const Task& task, Shared<Tiles>& smem, int warp) {
+/// A transposing warp's part: it takes every tile of V that lands, whosever it is. `warp` is 0
+/// or 1.
+template <class Tiles> __device__ void transpose_tiles(Shared<Tiles>& smem, int warp) {
     const Transposer<Tiles> transposer;
-    const int tiles = task.order.heads * task.order.Tr;
-    flash::RingPlace<Tiles::Q_stages> Q;
     flash::RingPlace<Tiles::stages> KV;
     while (true) {
-        smem.Q.wait(Q); // the tile's number has landed, with Q
-        const int number = smem.number[Q.stage];
-        smem.Q.release(Q); // this warp has read it
-        if (number >= tiles) {
+        smem.V.wait(KV); // the tile of V has landed, or word that there is none
+        if (smem.over[KV.stage]) {
             return;
         }
-        const int i0 = flash::tile_of(number, task.order).i * Tiles::Br;
-        const int loaded = visible_keys(task, i0, i0 + Tiles::Br);
-        for (int j0 = 0; j0 < loaded; j0 += Tiles::Bc) {
-            smem.V.wait(KV);     // the tile of V has landed
-            smem.Vt.acquire(KV); // all warps have read the transposed tile before
-            for (int keys32 = warp; keys32 < Tiles::Bc / 32; keys32 += transposers) {
-                transposer.transpose(smem.V.tile[KV.stage].data, smem.Vt.tile[KV.stage].data,
-                                     keys32);
-            }
-            flash::fence_proxy_async(); // wgmma sees what this thread has written
-            smem.Vt.hand_over(KV);
-            smem.V.release(KV); // this warp has read the tile of V
-            KV.next();
+        smem.Vt.acquire(KV); // all warps have read the transposed tile before
+        const char* const V = smem.V.tile[KV.stage].data;
+        char* const Vt = smem.Vt.tile[KV.stage].data;
+#pragma unroll 1
+        for (int columns16 = warp; columns16 < Tiles::d / 16; columns16 += transposers) {
+            transposer.transpose(V, Vt, columns16);
         }
-        Q.next();
+        flash::fence_proxy_async(); // wgmma sees what this thread has written
+        smem.Vt.hand_over(KV);
+        smem.V.release(KV); // this warp has read the tile of V
+        KV.next();
     }
 }
 
@@ -183,79 +182,76 @@ FLASH_DEVICE void start_PV(float (&PV_reg)[fragments][4], const uint32_t (&P_reg
     flash::wgmma_commit();
 }
 
-/// What a lane knows of its two rows, g and g + 8 of its warp's. Scores are logarithms to base 2,
-/// scaled.
+/// What a lane knows of its two rows, g and g + 8 of its warp's.
 struct Rows {
-    float m[2] = {};         // that of O, l and l_rounded; no tile's is much larger
+    float m[2] = {};         // that of O, l and l_rounded: the first tile's, as a rule
     float l[2] = {};         // the lane's own part of the row sums
     float l_rounded[2] = {}; // the same of the rounded weights, whole
 };
 
-/// S becomes P, and l adds up its rows: a score is S times `factor`, a weight 2^(score - m_tile +
-/// 8) with the row's maximum in this tile. So the largest is 256, and e4m3, which ends at 448, has
-/// bits for weights 2^17 times as small. `to_O` is the factor by which O, and l, count this tile's
-/// weights. m is that of the first tile, and raised where l has become too large: then the result
-/// is true, and `keep` is what O and l_rounded are to be scaled by, as l has been.
+/// S becomes P, and l adds up its rows. A score is S times `factor`, a logarithm to base 2, and a
+/// weight is 2^(score - m_tile). m_tile is 8 less than the row's largest score in this tile: so the
+/// largest weight is 256, and e4m3, which ends at 448, has bits for weights 2^17 times as small.
+/// `to_O` is 2^(m_tile - m), by which O and l count this tile's weights. m is m_tile of the first
+/// tile, and raised where l has become too large: then the result is true, and `keep` is what O and
+/// l_rounded are to be scaled by, as l has been.
 template <int fragments>
 __device__ inline bool softmax(float (&S_reg)[fragments][4], Rows& rows, float (&to_O)[2],
                                float (&keep)[2], float factor, bool first) {
-    constexpr float top_weight = 8; // 2^8
+    constexpr float headroom = 8;   // 2^8
     constexpr float near = 0x1p20f; // up to here m_tile is rounded by 2^-4 at most
-    constexpr float most = 0x1p30f; // of l, and of weights in O
-    float top[2];
+    constexpr float most = 0x1p38f; // of l, and of weights in O
+    constexpr float farthest = 100; // from m: 2^100 times 256 is still finite
+    float top[2], m_tile[2];
     flash::lane_max_if_positive(S_reg, top);
     if (__any_sync(0xffffffff, top[0] < 0 || top[1] < 0)) {
         flash::lane_max(S_reg, top);
     }
-    float offset[2], m_tile[2];
     for (int r = 0; r < 2; ++r) {
         // of a row that sees nothing here, a number still
         top[r] = fmaxf(flash::row_max(top[r]), -FLT_MAX);
-        m_tile[r] = fmaxf(top[r] * factor, -FLT_MAX);
-        offset[r] = top_weight - m_tile[r];
+        m_tile[r] = fmaxf(top[r] * factor - headroom, -FLT_MAX);
     }
-    if (__any_sync(0xffffffff, fabsf(m_tile[0]) > near || fabsf(m_tile[1]) > near)) {
-        // Rounding must not make a weight too large: near the maximum the difference is exact.
+    const bool far = __any_sync(0xffffffff, fabsf(m_tile[0]) > near || fabsf(m_tile[1]) > near);
+    if (far) { // rounding must not make a weight too large: near `top` the difference is exact
 #pragma unroll
         for (int n = 0; n < fragments; ++n) {
             for (int c = 0; c < 4; ++c) {
-                S_reg[n][c] -= top[c / 2];
+                S_reg[n][c] = fmaf(S_reg[n][c] - top[c / 2], factor, headroom);
             }
         }
-        offset[0] = top_weight;
-        offset[1] = top_weight;
     } else {
-        m_tile[0] = top_weight - offset[0]; // as it was rounded
-        m_tile[1] = top_weight - offset[1];
+#pragma unroll
+        for (int n = 0; n < fragments; ++n) {
+            for (int c = 0; c < 4; ++c) { // elements 0 and 1 are row g's, 2 and 3 row g + 8's
+                S_reg[n][c] = fmaf(S_reg[n][c], factor, -m_tile[c / 2]);
+            }
+        }
     }
     float sum[2] = {};
 #pragma unroll
     for (int n = 0; n < fragments; ++n) {
         for (int c = 0; c < 4; ++c) {
-            const int r = c / 2; // elements 0 and 1 are row g's, 2 and 3 row g + 8's
-            S_reg[n][c] = flash::fast_exp2(fmaf(S_reg[n][c], factor, offset[r]));
-            sum[r] += S_reg[n][c];
+            S_reg[n][c] = flash::fast_exp2(S_reg[n][c]);
+            sum[c / 2] += S_reg[n][c];
         }
     }
-    float l[2];
     for (int r = 0; r < 2; ++r) {
         rows.m[r] = first ? m_tile[r] : rows.m[r];
-        to_O[r] = flash::fast_exp2(m_tile[r] - rows.m[r] - top_weight);
-        l[r] = fmaf(sum[r], to_O[r], rows.l[r]);
+        to_O[r] = flash::fast_exp2(fminf(m_tile[r] - rows.m[r], farthest));
+        rows.l[r] = fmaf(sum[r], to_O[r], rows.l[r]);
     }
     // The question comes after the exponentials, and so they do not have to wait for P V.
-    const bool raise = __any_sync(0xffffffff, l[0] > most || l[1] > most);
+    const bool raise = __any_sync(0xffffffff, rows.l[0] > most || rows.l[1] > most);
     if (raise) {
         for (int r = 0; r < 2; ++r) {
-            const float m_new = fmaxf(rows.m[r], m_tile[r]);
-            keep[r] = flash::fast_exp2(rows.m[r] - m_new);
-            rows.m[r] = m_new;
-            to_O[r] = flash::fast_exp2(m_tile[r] - m_new - top_weight);
-            l[r] = fmaf(sum[r], to_O[r], rows.l[r] * keep[r]);
+            const float rise = fmaxf(m_tile[r] - rows.m[r], 0.0f);
+            keep[r] = flash::fast_exp2(-rise);
+            rows.l[r] *= flash::fast_exp2(-fminf(rise, farthest)); // l before was nothing beside it
+            rows.m[r] = fmaxf(rows.m[r], m_tile[r]);
+            to_O[r] = flash::fast_exp2(m_tile[r] - rows.m[r]);
         }
     }
-    rows.l[0] = l[0];
-    rows.l[1] = l[1];
     return raise;
 }
 
@@ -321,14 +317,12 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
     uint32_t P_reg[Bc / 32][4];            // A fragments: 16 rows x 32 keys each
 
     flash::RingPlace<Tiles::stages> before = KV; // the tile whose P V has not been asked for yet
-    float scale_before = 0;                      // v_scale of that tile
     float q_scale = 0;
     int j0 = 0;
     if (keys > 0) { // the first tile, which has no P V beside it
         q_scale = task.q_scale[int64_t{tile.head} * task.Q_blocks + i0 / flash::scale_block] *
                   task.scale_log2;
         const float factor = fminf(q_scale * k_scale[0], FLT_MAX);
-        scale_before = v_scale[0];
         smem.K.wait(KV); // the tile of K has landed
         start_S<Tiles>(S_reg, Q_desc, flash::advance(K_desc, KV.stage * KV_tile::bytes));
         flash::wgmma_wait<0>(S_reg);
@@ -345,7 +339,6 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
     for (; j0 < keys; j0 += Bc) {
         const int block = j0 / flash::scale_block;
         const float factor = fminf(q_scale * k_scale[block], FLT_MAX);
-        const float scale = v_scale[block];
         smem.K.wait(KV); // the tile of K has landed
         // S of this tile, and P V of the tile before
         start_S<Tiles>(S_reg, Q_desc, flash::advance(K_desc, KV.stage * KV_tile::bytes));
@@ -356,24 +349,24 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
         if (j0 + Bc > whole) { // an edge, as above
             flash::mask(S_reg, task.N_kv - j0, visible_keys(task, i0 + row) - j0);
         }
-        const bool raised = softmax(S_reg, rows, to_O, keep, factor, false);
+        if (softmax(S_reg, rows, to_O, keep, factor, false)) { // m is raised
+            flash::scale_rows(O_reg, keep); // P V goes on: it has registers of its own
+            for (int r = 0; r < 2; ++r) {
+                rows.l_rounded[r] *= keep[r];
+                to_O_before[r] *= keep[r];
+            }
+        }
+        const float scale = v_scale[block - 1]; // of the tile before
         // The tile of V has been transposed, for the next P V. This wait stands before the next
         // one, as in overlap.
         smem.Vt.wait(KV);
         flash::wgmma_wait<0>(PV_reg);
         smem.Vt.release(before); // this warp's product no longer reads the tile of V
-        add_tile(O_reg, rows, PV_reg, to_O_before, scale_before);
-        if (raised) {
-            flash::scale_rows(O_reg, keep);
-            for (int r = 0; r < 2; ++r) {
-                rows.l_rounded[r] *= keep[r];
-            }
-        }
+        add_tile(O_reg, rows, PV_reg, to_O_before, scale);
         pack_P(P_reg, S_reg); // now that P V no longer reads P_reg
         for (int r = 0; r < 2; ++r) {
             to_O_before[r] = to_O[r];
         }
-        scale_before = scale;
         before = KV;
         KV.next();
     }
@@ -382,7 +375,7 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
         start_PV(PV_reg, P_reg, flash::advance(V_desc, before.stage * Vt_tile::bytes));
         flash::wgmma_wait<0>(PV_reg);
         smem.Vt.release(before); // as above
-        add_tile(O_reg, rows, PV_reg, to_O_before, scale_before);
+        add_tile(O_reg, rows, PV_reg, to_O_before, v_scale[(j0 - Bc) / flash::scale_block]);
     }
     // no row here sees the other tiles; each is given back once it is there
     for (; j0 < loaded; j0 += Bc) {
@@ -414,10 +407,13 @@ __global__ __launch_bounds__(Tiles::threads, 1) // one block on an SM
     void fp8(const __grid_constant__ Task task, unsigned* drawn) {
     auto& smem = *flash::dynamic_shared<Shared<Tiles>>();
     if (threadIdx.x == 0) {
-        smem.Q.init(4 * Tiles::consumers + transposers); // one arrival per warp
+        smem.Q.init(4 * Tiles::consumers); // one arrival per warp
         smem.K.init(4 * Tiles::consumers);
         smem.V.init(transposers);
         smem.Vt.init(4 * Tiles::consumers, transposers);
+        for (bool& over : smem.over) {
+            over = false;
+        }
         flash::fence_mbarrier_init();
     }
     constexpr int ones = Tiles::V_columns - Tiles::d; // the last rows of V transposed, for good
@@ -433,9 +429,12 @@ __global__ __launch_bounds__(Tiles::threads, 1) // one block on an SM
         flash::give_registers<Tiles::producer_registers>();
         const int warp = threadIdx.x % warpgroup / 32;
         if (threadIdx.x % warpgroup == 0) {
-            flash::produce(task, drawn, smem);
+            const auto end = flash::produce(task, drawn, smem);
+            smem.V.acquire(end); // both warps have read the tile of V before, and its word
+            smem.over[end.stage] = true;
+            flash::mbarrier_arrive(&smem.V.full[end.stage]);
         } else if (warp >= 4 - transposers) {
-            transpose_tiles(task, smem, warp - (4 - transposers));
+            transpose_tiles(smem, warp - (4 - transposers));
         }
         return;
     }
