@@ -146,7 +146,7 @@ template <class Tiles> __device__ void transpose_tiles(Shared<Tiles>& smem, int 
             transposer.transpose(V, Vt, columns16);
         }
         flash::fence_proxy_async(); // wgmma sees what this thread has written
-        smem.Vt.hand_over(KV);
+        smem.Vt.commit(KV);
         smem.V.release(KV); // this warp has read the tile of V
         KV.next();
     }
@@ -377,9 +377,10 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
         smem.Vt.release(before); // as above
         add_tile(O_reg, rows, PV_reg, to_O_before, v_scale[(j0 - Bc) / flash::scale_block]);
     }
-    // no row here sees the other tiles; each is given back once it is there
+    // No row here sees the other tiles; each is given back once it is there. Whoever has waited for
+    // the tile of V before knows that all readers of K have released what was in this place.
     for (; j0 < loaded; j0 += Bc) {
-        smem.K.wait(KV);     // the tile of K has landed
+        smem.K.wait(KV);     // redundant: as just said
         smem.K.release(KV);  // the producer counts on this warp, too
         smem.Vt.wait(KV);    // the tile of V has been transposed
         smem.Vt.release(KV); // likewise
@@ -416,14 +417,15 @@ __global__ __launch_bounds__(Tiles::threads, 1) // one block on an SM
         }
         flash::fence_mbarrier_init();
     }
-    constexpr int ones = Tiles::V_columns - Tiles::d; // the last rows of V transposed, for good
+    // The last rows of V transposed, for good. wgmma sees them once the transposing warps, behind
+    // this barrier, have passed a fence.
+    constexpr int ones = Tiles::V_columns - Tiles::d;
     constexpr int words = Tiles::Vt::row_bytes / 4;
     for (int n = threadIdx.x; n < Tiles::stages * ones * words; n += Tiles::threads) {
         auto* const Vt = reinterpret_cast<uint32_t*>(smem.Vt.tile[n / (ones * words)].data);
         Vt[Tiles::d * words + n % (ones * words)] = 0x38383838; // four times 1
     }
-    flash::fence_proxy_async(); // wgmma sees what this thread has written
-    __syncthreads();            // the barriers are there for all, and so are the ones
+    __syncthreads(); // the barriers are there for all, and so are the ones
 
     if (threadIdx.x / warpgroup == Tiles::consumers) { // the producer
         flash::give_registers<Tiles::producer_registers>();

@@ -51,7 +51,7 @@ template <int stages, class Tile> struct Ring {
         mbarrier_wait(&full[at.stage], at.phase, location);
     }
     /// A whole warp of a producer that writes the tile itself has done so: one arrival.
-    __device__ void hand_over(Place at, SourceLocation location = SourceLocation::here()) {
+    __device__ void commit(Place at, SourceLocation location = SourceLocation::here()) {
         mbarrier_arrive_warp(&full[at.stage], location);
     }
     /// A whole warp of a consumer has read the tile: one arrival.
