@@ -264,6 +264,10 @@ Tensors make_inputs(const Case& c) {
     case Kind::equal_keys:
         repeat_first_key(p, t.k);
         break;
+    case Kind::long_sum:
+        repeat_first_key(p, t.k);
+        std::ranges::transform(t.v, t.v.begin(), [](float x) { return x + 4; });
+        break;
     case Kind::logits_1e4:
         grow_scores(p, t, 1e4);
         break;
