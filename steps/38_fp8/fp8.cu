@@ -14,10 +14,12 @@
 //
 // Against overlap: V comes transposed, because a product of 8 bits reads V only by columns; two
 // warps beside the one that fetches transpose each tile on its way. V has a column of ones, and so
-// P V holds the sum of the rounded weights, by which O is divided. Look at: who holds a tile of V,
-// and until when; and what bounds P. First published: in-kernel transposition and the order of keys
-// that goes with it by FlashAttention-3 (2024), section 3.3; the second level, for products of
-// matrices, by DeepSeek-V3 (2024), section 3.3.
+// P V holds the sum of the rounded weights, by which O is divided.
+// Look at: who holds a tile of V, and until when; and what bounds P.
+//
+// First published: transposing V in the kernel, and the order of keys that goes with it, by
+// FlashAttention-3 (2024), section 3.3; the second level, for products of matrices, by DeepSeek-V3
+// (2024), section 3.3.
 #include "steps/38_fp8/fp8.hpp"
 
 #include <algorithm>
