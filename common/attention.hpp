@@ -14,6 +14,10 @@
 //
 //   LSE_i = log(exp(sink) + sum_j exp(S_ij))    P_ij = exp(S_ij - LSE_i)
 //
+// Q, K and V in e4m3 have scales, by which their numbers are to be multiplied: one in fp32, finite
+// and above 0, for each head and block of 128 rows, q_scale (B, H, ceil(N_q / 128)), k_scale and
+// v_scale (B, H_kv, ceil(N_kv / 128)). O is in bf16.
+//
 // All tensors are row-major and contiguous. Host code only; nothing here knows a rung or a backend.
 #pragma once
 
@@ -31,6 +35,10 @@ namespace flash {
 inline float default_scale(int64_t head_dim) {
     return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
+
+/// Rows that share a scale.
+inline constexpr int64_t scale_block = 128;
+constexpr int64_t scale_blocks(int64_t rows) { return (rows + scale_block - 1) / scale_block; }
 
 /// Shape and options of one attention problem. Sizes count elements, never bytes.
 struct Problem {

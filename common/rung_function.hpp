@@ -5,6 +5,7 @@
 
 #include "common/attention.hpp"
 #include "common/packed_sequences.hpp"
+#include "common/types.hpp"
 
 namespace flash {
 
@@ -73,6 +74,11 @@ template <class T> class Forward {
     Plain plain_;
     WithSink with_sink_;
 };
+
+/// The same in e4m3, with the scales of Q, K and V (common/attention.hpp).
+using ForwardE4m3 = RungFunction<const E4m3* /*Q*/, const E4m3* /*K*/, const E4m3* /*V*/,
+                                 const float* /*q_scale*/, const float* /*k_scale*/,
+                                 const float* /*v_scale*/, Bfloat16* /*O*/, float* /*LSE*/>;
 
 /// The same from lines of tokens (common/packed_sequences.hpp); p.q_len and p.kv_len are bounds of
 /// the lengths.

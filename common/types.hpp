@@ -1,4 +1,4 @@
-// Element types: fp32, fp16 and bf16, with conversions that round to nearest, ties to even.
+// Element types: fp32, fp16, bf16 and e4m3, with conversions that round to nearest, ties to even.
 // Written here rather than taken from cuda_fp16.h so that no CUDA toolkit is needed to build
 // anything.
 #pragma once
@@ -18,16 +18,29 @@ struct Bfloat16 {
     uint16_t bits;
 };
 
-enum class DType { fp32, fp16, bf16 };
+/// 8 bits: 1 sign, 4 exponent, 3 mantissa bits. Largest finite value 448, smallest 2^-9; there is
+/// no infinity.
+struct E4m3 {
+    uint8_t bits;
+};
+
+enum class DType { fp32, fp16, bf16, e4m3 };
 
 constexpr const char* dtype_name(DType t) {
-    return t == DType::fp32 ? "fp32" : t == DType::fp16 ? "fp16" : "bf16";
+    return t == DType::fp32   ? "fp32"
+           : t == DType::fp16 ? "fp16"
+           : t == DType::bf16 ? "bf16"
+                              : "e4m3";
 }
-constexpr int dtype_bytes(DType t) { return t == DType::fp32 ? 4 : 2; }
+constexpr int dtype_bytes(DType t) { return t == DType::fp32 ? 4 : t == DType::e4m3 ? 1 : 2; }
+
+/// The type of O, which is that of Q, K and V but for e4m3.
+constexpr DType output_type(DType t) { return t == DType::e4m3 ? DType::bf16 : t; }
 
 template <class T> inline constexpr DType dtype_of = DType::fp32;
 template <> inline constexpr DType dtype_of<Half> = DType::fp16;
 template <> inline constexpr DType dtype_of<Bfloat16> = DType::bf16;
+template <> inline constexpr DType dtype_of<E4m3> = DType::e4m3;
 
 constexpr float to_float(float x) { return x; }
 
@@ -46,7 +59,16 @@ constexpr float to_float(Half x) {
                                 (magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite));
 }
 
-/// Rounds x to T. Overflow gives infinity, NaN stays NaN.
+constexpr float to_float(E4m3 x) {
+    const uint32_t sign = (x.bits & 0x80u) << 24;
+    const uint32_t magnitude = x.bits & 0x7fu;
+    // as a float 2^120 too small: 120 = 127 - 7, the two biases
+    const float finite = std::bit_cast<float>(magnitude << 20) * 0x1p120f;
+    return std::bit_cast<float>(
+        sign | (magnitude == 0x7fu ? 0x7fc00000u : std::bit_cast<uint32_t>(finite)));
+}
+
+/// Rounds x to T. Overflow gives infinity, or NaN where T has none; NaN stays NaN.
 template <class T> constexpr T from_float(float x);
 
 template <> constexpr float from_float<float>(float x) { return x; }
@@ -80,16 +102,36 @@ template <> constexpr Half from_float<Half>(float x) {
     return {static_cast<uint16_t>(sign | (magnitude + half_ulp_or_less - (112u << 23)) >> 13)};
 }
 
+template <> constexpr E4m3 from_float<E4m3>(float x) {
+    const uint32_t u = std::bit_cast<uint32_t>(x);
+    const uint32_t sign = u >> 24 & 0x80u;
+    const uint32_t magnitude = u & 0x7fffffffu;
+    if (magnitude > 0x43e80000u) { // above 464 nothing rounds to 448 any more; NaN
+        return {static_cast<uint8_t>(sign | 0x7fu)};
+    }
+    // below 2^-6: subnormal; adding 2^14 leaves x in units of 2^-9, rounded
+    if (magnitude < 0x3c800000u) {
+        const float shifted = std::bit_cast<float>(magnitude) + 0x1p14f;
+        return {static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x46800000u))};
+    }
+    const uint32_t half_ulp_or_less = 0x7ffffu + (magnitude >> 20 & 1u);
+    return {static_cast<uint8_t>(sign | (magnitude + half_ulp_or_less - (120u << 23)) >> 20)};
+}
+
 /// The largest finite number of `type`.
 constexpr float largest_number(DType type) {
-    return type == DType::fp16 ? 65504.0f : type == DType::bf16 ? 0x1.fep127f : 0x1.fffffep127f;
+    return type == DType::fp16   ? 65504.0f
+           : type == DType::bf16 ? 0x1.fep127f
+           : type == DType::e4m3 ? 448.0f
+                                 : 0x1.fffffep127f;
 }
 
 /// x as the nearest value of `type`, held in a float.
 constexpr float round_to(DType type, float x) {
     return type == DType::fp32   ? x
            : type == DType::fp16 ? to_float(from_float<Half>(x))
-                                 : to_float(from_float<Bfloat16>(x));
+           : type == DType::bf16 ? to_float(from_float<Bfloat16>(x))
+                                 : to_float(from_float<E4m3>(x));
 }
 
 } // namespace flash

@@ -75,7 +75,7 @@ std::string outside_of_V(const Problem& p, const Expectation& e, std::span<const
             char values[96];
             std::snprintf(values, sizeof values,
                           ", and what the row sees of V is from %.9g to %.9g", low, high);
-            first = describe(p, "O", {i, got, e.o[i], e.o_bound, 0}, true) + values;
+            first = describe(p, "O", {i, got, e.o[i], e.o_bound_of(i / d_v), 0}, true) + values;
         }
     }
     return outside == 0 ? "" : first + "; " + std::to_string(outside) + " are outside";
@@ -123,7 +123,7 @@ Verdict compare(const Problem& p, const Expectation& e, const Outputs& outputs) 
         lse.add(row, outputs.lse[row], e.lse[row],
                 e.lse_bound[row] + (outputs.rounded_sums ? e.rounded_sums : 0));
         for (size_t i = row * d_v; i < (row + 1) * d_v; ++i) {
-            o.add(i, outputs.o[i], e.o[i], e.o_bound);
+            o.add(i, outputs.o[i], e.o[i], e.o_bound_of(row));
             all_zero = all_zero && outputs.o[i] == 0;
         }
     }
@@ -142,7 +142,7 @@ Verdict compare(const Problem& p, const Expectation& e, const Outputs& outputs) 
     const double most = widest(p, e);
     return {.ok = message.empty(),
             .o_error = o.worst.error,
-            .o_bound = std::min(e.o_bound, most),
+            .o_bound = std::min(o.compared > 0 ? o.worst.bound : e.o_bound, most),
             .lse_error = lse.worst.error,
             .lse_bound = lse.worst.bound,
             .says_little = e.fp32_sums > most,

@@ -120,6 +120,10 @@ Expectation expect(const Problem& p, const Inputs& inputs, std::vector<bool> ign
     const std::vector<double> A =
         score_magnitudes(p, inputs, part(progress, 0.85, 1.0), ignored_rows);
 
+    // what of A a score may be off by: some units of fp32, or what the tensor cores cut off
+    const bool e4m3 = inputs.dtype == DType::e4m3;
+    const double cut = e4m3 ? static_cast<double>(p.head_dim) * 0x1p-14 : 0;
+
     Expectation e;
     e.ignored = std::move(ignored_rows);
     e.o = std::move(exact.o);
@@ -129,7 +133,7 @@ Expectation expect(const Problem& p, const Inputs& inputs, std::vector<bool> ign
     double baseline_error = 0, largest_o = 0, largest_a = 0, largest_v = 0;
     const size_t d_v = static_cast<size_t>(p.v_dim());
     for (size_t row = 0; row < A.size(); ++row) {
-        e.lse_bound[row] = lse_tolerance + 0x1p-19 * A[row];
+        e.lse_bound[row] = lse_tolerance + std::max(0x1p-19, cut) * A[row];
         if (p.sink && std::isfinite(e.lse[row])) { // one of 1e30 is LSE, whatever the scores are
             e.lse_bound[row] += 0x1p-22 * std::abs(e.lse[row]);
         }
@@ -158,6 +162,9 @@ Expectation expect(const Problem& p, const Inputs& inputs, std::vector<bool> ign
     e.floor = 1e-5 * std::min(1.0, largest_v) + smallest(inputs.dtype);
     e.fp32_sums = 0x1p-20 * largest_a * largest_v;
     e.rounded_sums = rounding_of_sums(p, inputs.dtype);
+    for (size_t row = 0; e4m3 && row < A.size(); ++row) {
+        e.of_e4m3.push_back((0x1p-4 + cut * A[row]) * largest_v * std::sqrt(exact.p_squares[row]));
+    }
     e.rounding = 2 * baseline_error + 2 * u * largest_o + e.floor;
     e.o_bound = e.rounding + e.fp32_sums;
     if (!std::isfinite(e.o_bound)) {

@@ -10,7 +10,7 @@
 
 namespace flash::reference {
 
-/// u: half the distance from 1 to the next value of the type; 0 for fp32, whose rounding the rule's
+/// u: half the distance from 1 to the next value of O's type; 0 for fp32, whose rounding the rule's
 /// 1e-5 covers.
 constexpr double unit_roundoff(DType type) {
     return type == DType::fp32 ? 0 : type == DType::fp16 ? 0x1p-11 : 0x1p-8;
@@ -23,6 +23,7 @@ struct Expectation {
     double o_bound = 0;               // for every element of O
     double fp32_sums = 0;             // the part of it that is for scores summed up in fp32
     double rounding = 0;              // and the rest
+    std::vector<double> of_e4m3;      // of that type: so much more, for every row
     std::vector<float> v_low, v_high; // (B, H, N_q, d_v): what the row sees of V lies in between
     double average_roundoff = 0, floor = 0; // of eps: 2 u + 2^-16, and what small V may be off by
     std::vector<double> lse_bound;          // for every row
@@ -31,6 +32,11 @@ struct Expectation {
     std::vector<bool> ignored; // (B, H, N_q): rows that are not compared; empty: every row is
 
     bool is_ignored(size_t row) const { return !ignored.empty() && ignored[row]; }
+
+    /// For the elements of O in this row.
+    double o_bound_of(size_t row) const {
+        return o_bound + (of_e4m3.empty() ? 0 : of_e4m3[row]);
+    }
 
     /// eps of element i of O.
     double average_error(size_t i) const {

@@ -31,8 +31,11 @@ std::vector<float> naive(const Problem& p, const Inputs& inputs, const Progress&
                          const std::vector<bool>& ignored_rows) {
     std::vector<float> result(static_cast<size_t>(p.o_size()));
     const int64_t d = p.head_dim, d_v = p.v_dim();
-    const auto round = [type = inputs.dtype](float x) { return round_to(type, x); };
-    const float largest = largest_number(inputs.dtype);
+    // P in e4m3 has a term of its own in the rule
+    const DType O_type = output_type(inputs.dtype),
+                P_type = inputs.dtype == DType::e4m3 ? DType::fp32 : inputs.dtype;
+    const auto round = [O_type](float x) { return round_to(O_type, x); };
+    const float largest = largest_number(O_type);
 
     for_each_row_tile(p, ignored_rows, progress, [&](const RowTile& tile) {
         const int64_t offset = p.q_offset(tile.b, tile.h) + tile.first * d;
@@ -54,7 +57,7 @@ std::vector<float> naive(const Problem& p, const Inputs& inputs, const Progress&
             S.row(i).head(seen.begin).setZero();
             S.row(i).tail(keys - seen.end).setZero();
         }
-        const Matrix P = inputs.dtype == DType::fp32 ? std::move(S) : Matrix(S.unaryExpr(round));
+        const Matrix P = P_type == DType::fp32 ? std::move(S) : Matrix(S.unaryExpr(round));
         O = product(P, V);
         if (inputs.dtype != DType::fp32) {
             // rounded P may carry an average of 65504 beyond it, where fp16 would say infinity

@@ -37,6 +37,7 @@ template <class Row> double softmax_and_lse(Row&& s, double sink) {
 Exact oracle(const Problem& p, const Inputs& inputs, const Progress& progress,
              const std::vector<bool>& ignored_rows) {
     Exact exact{std::vector<double>(static_cast<size_t>(p.o_size())),
+                std::vector<double>(static_cast<size_t>(p.lse_size())),
                 std::vector<double>(static_cast<size_t>(p.lse_size()))};
     const int64_t d = p.head_dim, d_v = p.v_dim();
 
@@ -49,6 +50,7 @@ Exact oracle(const Problem& p, const Inputs& inputs, const Progress& progress,
         const double sink =
             p.sink ? static_cast<double>(inputs.sink[static_cast<size_t>(tile.h)]) : -infinity;
         double* LSE = exact.lse.data() + offset / d;
+        double* P_squares = exact.p_squares.data() + offset / d;
         Eigen::Map<MatrixD> O(exact.o.data() + offset / d * d_v, tile.rows, d_v);
 
         const MatrixD Q = ConstTile(inputs.q.data() + offset, tile.rows, d).cast<double>();
@@ -66,6 +68,7 @@ Exact oracle(const Problem& p, const Inputs& inputs, const Progress& progress,
                          : sink; // -inf if there is none
             S.row(i).head(seen.begin).setZero();
             S.row(i).tail(keys - seen.end).setZero();
+            P_squares[i] = S.row(i).squaredNorm();
         }
 
         O.setZero();

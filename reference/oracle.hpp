@@ -8,8 +8,9 @@
 namespace flash::reference {
 
 struct Exact {
-    std::vector<double> o;   // (B, H, N_q, d_v)
-    std::vector<double> lse; // (B, H, N_q), natural log
+    std::vector<double> o;         // (B, H, N_q, d_v)
+    std::vector<double> lse;       // (B, H, N_q), natural log
+    std::vector<double> p_squares; // (B, H, N_q): sum_j P_ij^2
 };
 
 /// O and LSE in float64. A row that sees no key has O = 0 and LSE = -inf, or the sink. A row with a

@@ -1,5 +1,5 @@
-// fp16 and bf16 conversions: every value there is, against a definition in double and, where the
-// processor has them, against its own instructions.
+// fp16, bf16 and e4m3 conversions: every value there is, against a definition in double and, where
+// the processor has them, against its own instructions.
 #include <bit>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
@@ -134,6 +134,31 @@ TEST_CASE("floats at and beside every tie round to nearest, ties to even") {
     CHECK(wrong_near_ties<Bfloat16>(brain) == 0);
 }
 
+TEST_CASE("every e4m3 value converts to its float and back, and floats round to the nearest") {
+    const auto value_of = [](int bits) { // of a positive one
+        const int mantissa = bits % 8, exponent = bits / 8;
+        return std::ldexp(exponent == 0 ? mantissa : 8 + mantissa, std::max(exponent, 1) - 10);
+    };
+    for (int bits = 0; bits < 127; ++bits) {
+        const auto x = static_cast<float>(value_of(bits));
+        CHECK(to_float(E4m3{static_cast<uint8_t>(bits)}) == x);
+        CHECK(from_float<E4m3>(x).bits == bits);
+        CHECK(from_float<E4m3>(-x).bits == (bits | 0x80));
+        const double next = bits < 126 ? value_of(bits + 1) : 480; // beyond the largest
+        const auto middle = static_cast<float>((value_of(bits) + next) / 2);
+        const int even = bits % 2 == 0 ? bits : bits + 1;
+        CHECK(from_float<E4m3>(std::nextafter(middle, 0.0f)).bits == bits);
+        CHECK(from_float<E4m3>(middle).bits == even);
+        CHECK(from_float<E4m3>(std::nextafter(middle, 1e9f)).bits == bits + 1); // 127 is NaN
+    }
+    CHECK(std::isnan(to_float(E4m3{0x7f})));
+    CHECK(std::isnan(to_float(E4m3{0xff})));
+    for (const float x : {std::numeric_limits<float>::infinity(), 1e30f, std::nanf("")}) {
+        CHECK(from_float<E4m3>(x).bits == 0x7f);
+        CHECK(from_float<E4m3>(-x).bits == 0xff);
+    }
+}
+
 TEST_CASE("every float rounds to the nearest bf16") {
     skip_under_a_sanitizer();
     // The two neighbours are the float cut off after 16 bits, and that plus one; the bits that were
@@ -179,6 +204,7 @@ TEST_CASE("round_to keeps fp32 and rounds the others") {
     CHECK(round_to(DType::fp32, third) == third);
     CHECK(round_to(DType::fp16, third) == 0.333251953125f);
     CHECK(round_to(DType::bf16, third) == 0.333984375f);
+    CHECK(round_to(DType::e4m3, third) == 0.34375f);
     CHECK(std::isinf(round_to(DType::fp16, 65520.0f)));
     CHECK(round_to(DType::fp16, 65519.0f) == 65504.0f);
 }

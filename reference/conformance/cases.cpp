@@ -135,6 +135,8 @@ std::string kind_name(Kind kind) {
         return "V of one sign";
     case Kind::equal_keys:
         return "equal keys";
+    case Kind::long_sum:
+        return "a long sum";
     case Kind::logits_1e4:
         return "logits of 1e4";
     case Kind::logits_6e4:
@@ -421,6 +423,19 @@ void add_spread(List& list, const Scope& scope) {
             : "scores of large spread: they are for head dims 64, 128 and 192");
 }
 
+// Many keys of one weight, whose V all have one sign: an accumulator of few bits loses what comes
+// late. For types that have one.
+void add_long_sums(List& list, const Scope& scope) {
+    for (const DType dtype : scope.dtypes) {
+        for (const int64_t d : scope.head_dims) {
+            if (dtype == DType::e4m3) {
+                list.cases.push_back(
+                    {Kind::long_sum, dtype, make_problem({1, 16384}, d, {false, {1, 1}, true})});
+            }
+        }
+    }
+}
+
 // More tiles than a GPU has SMs, so that persistent blocks take a second one. Which one is a matter
 // of time: repeated.
 void add_many_blocks(List& list, const Scope& scope) {
@@ -527,6 +542,7 @@ List full(const Scope& scope) {
     add_along_keys(list, scope);
     add_extremes(list, scope);
     add_spread(list, scope);
+    add_long_sums(list, scope);
     add_many_blocks(list, scope);
     add_real_text(list, scope);
     if (scope.window_and_sink) {

@@ -12,12 +12,13 @@ namespace flash::conformance {
 enum class Kind {
     // every score lies between -145 and -115, so that exp of a padding key's score, 0 - LSE,
     // overflows
-    normal,          // N(0,1)
-    outliers,        // N(0,1), and N(0, sd 10) on top of one value in a thousand
-    one_sign,        // N(0,1), and V N(4,1): nothing cancels, so what accumulation loses adds up
-    equal_keys,      // all keys of a head are equal, so O is the mean of the visible V
-    logits_1e4,      // the largest |score| is 1e4
-    logits_6e4,      // 6e4, close to the end of fp16
+    normal,     // N(0,1)
+    outliers,   // N(0,1), and N(0, sd 10) on top of one value in a thousand
+    one_sign,   // N(0,1), and V N(4,1): nothing cancels, so what accumulation loses adds up
+    equal_keys, // all keys of a head are equal, so O is the mean of the visible V
+    long_sum,   // the same, and V N(4,1): a sum of many equal weights, which must not stop to grow
+    logits_1e4, // the largest |score| is 1e4
+    logits_6e4, // 6e4, close to the end of fp16
     logits_negative, // every score lies between -6e4 and -5e4
     nan_row,         // NaN in one row of Q
     inf_row,         // infinity in one row of Q, such that a score of that row is +inf

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/harness/files/safetensors.hpp"
+#include "common/harness/program/quantise.hpp"
 #include "common/harness/program/random.hpp"
 #include "reference/check.hpp"
 #include "reference/products.hpp"
@@ -263,6 +264,10 @@ Tensors make_inputs(const Case& c) {
     case Kind::equal_keys:
         repeat_first_key(p, t.k);
         break;
+    case Kind::long_sum:
+        repeat_first_key(p, t.k);
+        std::ranges::transform(t.v, t.v.begin(), [](float x) { return x + 4; });
+        break;
     case Kind::logits_1e4:
         grow_scores(p, t, 1e4);
         break;
@@ -320,8 +325,10 @@ Tensors make_inputs(const Case& c) {
         break;
     }
     for (std::vector<float>* tensor : {&t.q, &t.k, &t.v}) {
-        std::ranges::transform(*tensor, tensor->begin(),
-                               [&](float x) { return round_to(c.dtype, x); });
+        if (c.dtype != DType::e4m3) {
+            std::ranges::transform(*tensor, tensor->begin(),
+                                   [&](float x) { return round_to(c.dtype, x); });
+        }
     }
     if (c.kind == Kind::extreme_sinks) {
         make_extreme_sinks(p, t);
@@ -335,6 +342,11 @@ Tensors make_inputs(const Case& c) {
         spoil_row(p, t, c.kind == Kind::inf_row);
     } else if (c.kind == Kind::nan_head) {
         spoil_head(p, t);
+    }
+    if (c.dtype == DType::e4m3) {
+        t.q_scale = quantise(t.q, p.q_len, p.head_dim);
+        t.k_scale = quantise(t.k, p.kv_len, p.head_dim);
+        t.v_scale = quantise(t.v, p.kv_len, p.v_dim());
     }
     if (c.backward) {
         ForwardResult forward = reference::forward(p, t.view(c.dtype), {});

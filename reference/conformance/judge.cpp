@@ -63,7 +63,7 @@ std::string differs_from_only_value(const Prepared& prepared, const Outputs& got
         for (size_t x = 0; x < d_v; ++x) {
             const float v = prepared.tensors.v[value + x], o = got.o[row * d_v + x];
             const double error = std::abs(static_cast<double>(o) - static_cast<double>(v));
-            if (!(error <= unit_in_last_place(prepared.c.dtype, v))) {
+            if (!(error <= unit_in_last_place(output_type(prepared.c.dtype), v))) {
                 char values[64];
                 std::snprintf(values, sizeof values, "%.9g, V = %.9g", static_cast<double>(o),
                               static_cast<double>(v));

@@ -4,7 +4,7 @@ The 24 cases have 16,384 tokens and heads x d = 2048: d = 64 and 128, full and c
 16384. Tensor-core rungs stand beside FlashAttention-2, cuDNN and, where Python finds Triton, the
 kernel of docs/examples/triton_attention.py; with --dtype fp32 the fp32 rungs from micro_tiles on
 stand beside the memory-efficient kernel. Where Python finds the wheels, two more libraries are
-among the programs: FlashAttention-3's forward pass (fa3-fwd, bf16), and FlashAttention-4
+among the programs: FlashAttention-3's forward pass (fa3-fwd, bf16 and e4m3), and FlashAttention-4
 (flash-attn-4), whose backward pass is there twice, as it is and with `deterministic`. FA4 is not in
 --decode, because it does not split keys on Hopper. Each program is held to the suite's rule,
 against float64, on the tensors that are timed.
@@ -18,6 +18,7 @@ against float64, on the tensors that are timed.
     lab compare backward_window --window 128    FLOPs of the visible pairs, beside FlashAttention-4
     lab compare --dtype fp32 flash_attention_2 double_buffer --problem 4,16,4096,64
     lab compare two_head_dims --problem 1,16,16384,192 --head-dim-v 128    V narrower than Q and K
+    lab compare fp8 --dtype e4m3 --pattern random,outliers,sink:empty:16    and a table of errors
     lab compare packed_heads split_kv --decode    one query per head: GB/s of K and V, and a copy's
     lab compare --training           a loop of PyTorch, by the wall clock
 
@@ -35,7 +36,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lab import build, cli, harness, timing, training
+from lab import build, cli, e4m3, harness, timing, training
 from lab.ladder import ROOT, LabError, Rung, WrongResult, cuda_rungs
 from lab.records import Row
 from lab.timing import Program
@@ -65,7 +66,7 @@ def decimals(text: str) -> tuple[float, ...]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("rungs", nargs="*", metavar="RUNG", help="name or folder (those of the type)")
-    add("--dtype", choices=("bf16", "fp16", "fp32"), default="bf16", help="(bf16)")
+    add("--dtype", choices=("bf16", "fp16", "fp32", "e4m3"), default="bf16", help="(bf16)")
     add("--head-dims", type=cli.numbers, default=(64, 128), metavar="D,D", help="(64,128)")
     add("--head-dim-v", type=int, metavar="D", help="of V and O (as Q and K)")
     add("--lengths", type=cli.numbers, default=LENGTHS, metavar="N,N", help="(512 to 16384)")
@@ -136,19 +137,20 @@ def copy_of_K() -> Program:
 
 def variants(options: argparse.Namespace) -> list[build.Variant]:
     """The kernels to time: rungs of the ladder, and rungs of folders elsewhere."""
-    tensor = options.dtype != "fp32"
+    tensor = options.dtype in ("bf16", "fp16")
     if not options.rungs and not options.window:
         return [
             build.Variant(rung.name, rung)
             for rung in cuda_rungs()
-            if rung.tensor == tensor and not rung.backward and (tensor or rung.name not in SLOW)
+            if options.dtype in rung.types and not rung.backward
+            if tensor or rung.name not in SLOW
             if bool(rung.head_dims_v) == (options.head_dim_v is not None)
         ]
     found = []
     for text in options.rungs or IN_WINDOWS[:1]:
         folder = Path(text).resolve()
         if "/" in text and folder.parent != ROOT / "steps":  # of another checkout, or of a study
-            types = ("fp16", "bf16") if tensor else ("fp32",)
+            types = ("fp16", "bf16") if tensor else (options.dtype,)
             number, _, name = folder.name.partition("_")
             rung = Rung(number, name, "", types, (), "8.0", False, "", folder)
             for like in (one for one in cuda_rungs() if one.name == name):
@@ -163,7 +165,7 @@ def variants(options: argparse.Namespace) -> list[build.Variant]:
             of = "@" + os.path.relpath(folder.parent, ROOT).replace("/", "_")
         else:
             (rung,), of = cuda_rungs([text]), ""
-        if rung.tensor != tensor:
+        if options.dtype not in rung.types:
             raise LabError(f"{rung.name} has no {options.dtype}; it has {' and '.join(rung.types)}")
         found.append(build.Variant(rung.name + of, rung))
     if options.window and any(one.rung.name not in IN_WINDOWS for one in found):
@@ -197,10 +199,12 @@ def measure(
 
     A library that has no such case, or is wrong, is left out.
     """
-    types = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-    q, k, v = timing.tensors(torch, generator, types[dtype], case)
+    types = {"fp16": torch.float16, "bf16": torch.bfloat16}
+    q, k, v = timing.tensors(torch, generator, types.get(dtype, torch.float32), case)
     window = case.get("window", 0)
-    rest = [q.new_empty((*q.shape[:3], v.shape[3])), torch.empty(q.shape[:3], device="cuda")]
+    of_O = torch.bfloat16 if dtype == "e4m3" else q.dtype
+    O = q.new_empty((*q.shape[:3], v.shape[3]), dtype=of_O)
+    rest = [O, torch.empty(q.shape[:3], device="cuda")]
     if backward:
         rest = timing.with_gradient(torch, q, k, v, case["causal"], window)
     able, results = {}, {}
@@ -214,7 +218,15 @@ def measure(
             able[name] = program
         except RuntimeError as error:
             cli.say(f"  {name} left out: {str(error).splitlines()[0]}")
-    errors = timing.largest_errors(torch, results, q, k, v, case["causal"], rest, window)
+    rms: dict[str, float] = {}
+    if dtype == "e4m3":  # only a rung computes from these numbers
+        rms = e4m3.rms_errors(torch, results, q, k, v, case["causal"])
+        own = {name: found for name, found in results.items() if kinds[name] == "rung"}
+        inputs = e4m3.checked_on(torch, q, k, v)
+        Q, K, V = (inputs.pop(name) for name in "qkv")
+        errors = timing.largest_errors(torch, own, Q, K, V, case["causal"], rest, more=inputs)
+    else:
+        errors = timing.largest_errors(torch, results, q, k, v, case["causal"], rest, window)
     for name, share in errors.items():
         if not share <= 1:
             said = f"is wrong at {harness.title(case)}: its error is {share:.2f} times the bound"
@@ -232,6 +244,7 @@ def measure(
             about["gb_per_s"] = cache / statistics.median(values) / 1e6
         row = about | timing.row_of(values, flops)
         row["of_allowed_error"] = round(errors[name], 4) if name in errors else None
+        row |= {"rms_error": rms[name]} if name in rms else {}
         rows.append(row | state)
     return rows
 
@@ -246,24 +259,29 @@ def main(options: argparse.Namespace) -> int:
     built = build.build_all(chosen)
     backward = chosen[0].rung.backward
     of_library = timing.backward_library if backward else timing.library
-    libraries = () if options.window else timing.LIBRARIES[options.dtype]
+    libraries = () if options.window else timing.LIBRARIES.get(options.dtype, ())
     programs = {name: of_library(name, options.dtype) for name in libraries}
     versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
     alone = options.window or options.head_dim_v is not None  # Triton's kernel knows neither
-    if options.dtype != "fp32" and not backward and not alone:
+    if options.dtype in ("bf16", "fp16") and not backward and not alone:
         triton, version = timing.triton_kernel()
         programs, versions = programs | triton, versions | version
     if options.dtype == "bf16" and not backward and not options.window:
         fa3, version = timing.flash_attention_3(splits=0 if options.decode else 1)
         programs, versions = programs | fa3, versions | version
-    if options.dtype != "fp32" and not options.decode:
+    if options.dtype == "e4m3":
+        fa3, version = e4m3.libraries()
+        programs, versions = programs | fa3, versions | version
+    if options.dtype in ("bf16", "fp16") and not options.decode:
         fa4, version = timing.flash_attention_4(gradients=backward, window=options.window)
         programs, versions = programs | fa4, versions | version
     unchecked: tuple[str, ...] = ()
     if options.decode:
         programs, unchecked = programs | {"copy": copy_of_K()}, ("copy",)
     kinds = dict.fromkeys(programs, "library") | dict.fromkeys(built, "rung")
-    programs |= {name: timing.rung(name, path, options.window) for name, (path, _) in built.items()}
+    for name, (path, _) in built.items():
+        of_rung = e4m3.rung(name, path) if options.dtype == "e4m3" else None
+        programs[name] = of_rung or timing.rung(name, path, options.window)
     generator, rows = torch.Generator(device="cuda").manual_seed(1), []
     how = options.dtype, options.rounds, generator, unchecked
     unit = "gb_per_s" if options.decode else "tflops"
@@ -278,4 +296,7 @@ def main(options: argparse.Namespace) -> int:
         cli.save(options, rows, **versions, rounds=options.rounds)
     said = "GB/s of K and V" if options.decode else "TFLOP/s"
     print(f"\n{said} above; times as fast as the libraries:", *timing.summary(rows), sep="\n")
+    if options.dtype == "e4m3":
+        print()
+        e4m3.print_errors(rows)
     return 0

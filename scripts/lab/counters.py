@@ -115,8 +115,8 @@ def parsed(output: str, metrics: dict[str, str] = records.METRICS) -> list[tuple
             if row.get(theirs)
         }
         opcodes = row.get(OPCODES, "")
-        for n, executed in re.findall(r"HGMMA\.64x(\d+)x16\S*: ([\d,]+)", opcodes):
-            counts[f"wgmma m64n{n}k16"] = int(executed.replace(",", ""))
+        for n, k, executed in re.findall(r"[HQ]GMMA\.64x(\d+)x(\d+)\S*: ([\d,]+)", opcodes):
+            counts[f"wgmma m64n{n}k{k}"] = int(executed.replace(",", ""))
         if re.search(r"LDG?\.\S*STRONG", opcodes):
             counts["polls"] = 1
         if "seconds" in counts:

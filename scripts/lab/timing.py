@@ -415,12 +415,14 @@ def rung_on_a_line(name: str, path: Path) -> Program:
     return attention
 
 
-PATTERNS = "random, real, rising:R, low:R, sink:first, sink:middle, sink:last (sink:first:H)"
+PATTERNS = "random, outliers, real, rising:R, low:R, sink:first, sink:middle, sink:last, \
+sink:empty (sink:first:H)"
 
 
 def parse_pattern(text: str) -> tuple[str, float]:
     """The kind of a pattern and its number: "sink:first:50" is ("sink:first", 50.0)."""
-    found = re.fullmatch(r"(random|real|sink:(?:first|middle|last))(?::([\d.]+))?", text)
+    kinds = r"(random|outliers|real|sink:(?:first|middle|last|empty))(?::([\d.]+))?"
+    found = re.fullmatch(kinds, text)
     found = found or re.fullmatch(r"(rising|low):([\d.]+)", text)
     if not found:
         raise LabError(f"pattern '{text}': {PATTERNS}")
@@ -455,7 +457,11 @@ def tensors(torch: ModuleType, generator: Any, dtype: Any, case: Row) -> tuple[T
             tensor.copy_(source)
         q *= math.sqrt(real_q.shape[-1] / d)
     q *= sigma
-    if kind not in ("random", "real"):
+    if kind == "outliers":  # N(0, 10) on top of one value in a thousand, as in the suite
+        for x in (q, k, v):
+            chosen = torch.rand(x.shape, generator=generator, device="cuda") < 0.001
+            x += 10 * chosen * torch.randn(x.shape, generator=generator, device="cuda")
+    if kind not in ("random", "outliers", "real"):
         # One column of Q is 1, so that of K is what it adds to the score, times sqrt(d).
         q[..., 0], k[..., 0] = 1, 0
         height *= math.sqrt(d)
@@ -464,7 +470,10 @@ def tensors(torch: ModuleType, generator: Any, dtype: Any, case: Row) -> tuple[T
         elif kind == "low":
             k[..., 0] = -height
         else:
-            k[..., {"first": 0, "middle": N_kv // 2, "last": -1}[kind.split(":")[1]], 0] = height
+            places = {"first": 0, "empty": 0, "middle": N_kv // 2, "last": -1}
+            k[..., places[kind.split(":")[1]], 0] = height
+        if kind == "sink:empty":  # as models learn it
+            v[..., 0, :] = 0
     return tuple(tensor.to(dtype) for tensor in (q, k, v))
 
 
@@ -521,11 +530,13 @@ def largest_errors(
     causal: bool,
     rest: Sequence[Tensor],
     window: int = 0,
+    more: Mapping[str, Tensor] | None = None,
 ) -> dict[str, float]:
     """{program: its largest error, as a part of the bound that the suite's rule gives} of
     {program: what result_of() gives}; above 1 is wrong. Looks at 256 rows of the query heads that
-    read the first and the last head of K and V, and at all gradients of these heads."""
-    inputs = {"q": q, "k": k, "v": v}
+    read the first and the last head of K and V, and at all gradients of these heads. `more`: what
+    else the rule asks for."""
+    inputs = {"q": q, "k": k, "v": v} | dict(more or {})
     if len(rest) > 2:  # gradients, of this O and LSE
         inputs |= dict(zip(("o", "lse", "do"), rest))
     names, shares = list(results), dict.fromkeys(results, 0.0)

@@ -51,6 +51,7 @@ PROBLEMS = {
     "window": "--heads 1 --q-len 256 --kv-len 512 --window 128 --head-dim 64",
     "packed_sequences": "--heads 2 --lengths 20,300,0,70 --head-dim 64",
     "two_head_dims": "--heads 1 --q-len 128 --kv-len 384",
+    "fp8": "--heads 1 --q-len 128 --kv-len 768 --head-dim 64",
     "packed_heads": "--heads 4 --kv-heads 1 --q-len 2 --kv-len 384 --head-dim 64",
     "split_kv": "--heads 4 --kv-heads 1 --q-len 1 --kv-len 1024 --head-dim 128",
     "page_table": "--batch 3 --heads 4 --kv-heads 1 --q-len 1 --kv-len 1000 --lengths 1000,0,200 "

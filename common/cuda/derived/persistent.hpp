@@ -22,10 +22,11 @@ struct PersistentShared {
 __device__ inline int first_key(const Task&, int /*i*/) { return 0; }
 
 /// The producer, one thread: it draws tiles of Q from a counter and fetches what they need. A
-/// number that no tile has tells the consumers that there are no more.
+/// number that no tile has tells the consumers that there are no more. Returns where the rings of K
+/// and V would go on.
 template <class RungTask, class Tiles, class K_tile, class V_tile>
-__device__ inline void produce(const RungTask& task, unsigned* drawn,
-                               PersistentShared<Tiles, K_tile, V_tile>& smem) {
+__device__ inline RingPlace<Tiles::stages> produce(const RungTask& task, unsigned* drawn,
+                                                   PersistentShared<Tiles, K_tile, V_tile>& smem) {
     const int tiles = task.order.heads * task.order.Tr;
     RingPlace<Tiles::Q_stages> Q;
     RingPlace<Tiles::stages> KV;
@@ -34,7 +35,7 @@ __device__ inline void produce(const RungTask& task, unsigned* drawn,
         smem.number[Q.stage] = number;
         if (number >= tiles) {
             mbarrier_arrive(&smem.Q.full[Q.stage]); // the consumers may read the number
-            return;
+            return KV;
         }
         const Tile tile = tile_of(number, task.order);
         fetch<Tiles>(task, tile, smem.Q.tile[Q.stage], &smem.Q.full[Q.stage], smem.K, smem.V, KV,

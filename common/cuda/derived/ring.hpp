@@ -32,11 +32,11 @@ template <int stages, class Tile> struct Ring {
     alignas(1024) Tile tile[stages];
     uint64_t full[stages], empty[stages];
 
-    /// `readers` arrivals empty a stage. One thread calls it, before a fence_mbarrier_init() and a
-    /// __syncthreads().
-    __device__ void init(int readers) {
+    /// `readers` arrivals empty a stage, `writers` fill it. One thread calls it, before a
+    /// fence_mbarrier_init() and a __syncthreads().
+    __device__ void init(int readers, int writers = 1) {
         for (int stage = 0; stage < stages; ++stage) {
-            mbarrier_init(&full[stage], 1);
+            mbarrier_init(&full[stage], writers);
             mbarrier_init(&empty[stage], readers);
         }
     }
@@ -49,6 +49,10 @@ template <int stages, class Tile> struct Ring {
     /// A consumer waits until the stage's tile has landed.
     __device__ void wait(Place at, SourceLocation location = SourceLocation::here()) {
         mbarrier_wait(&full[at.stage], at.phase, location);
+    }
+    /// A whole warp of a producer that writes the tile itself has done so: one arrival.
+    __device__ void commit(Place at, SourceLocation location = SourceLocation::here()) {
+        mbarrier_arrive_warp(&full[at.stage], location);
     }
     /// A whole warp of a consumer has read the tile: one arrival.
     __device__ void release(Place at, SourceLocation location = SourceLocation::here()) {

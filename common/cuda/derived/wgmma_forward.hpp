@@ -130,8 +130,8 @@ __device__ inline void finish(float (&O_reg)[fragments][4], const Rows& rows, co
 /// head of larger ones, `Q_rows` and `KV_rows` lie from one head to the next. A rung whose V is not
 /// as wide as K says which tiles it has.
 template <class Tiles, class K_tile = typename Tiles::KV, class V_tile = K_tile,
-          class O_tile = typename Tiles::Q, class T>
-Task make_task(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE, int places,
+          class O_tile = typename Tiles::Q, class T, class T_O>
+Task make_task(const Problem& p, const T* Q, const T* K, const T* V, T_O* O, float* LSE, int places,
                int64_t Q_rows, int64_t KV_rows) {
     const int N_q = as_int(p.q_len, "q-len");
     const int N_kv = as_int(p.kv_len, "kv-len");
@@ -153,8 +153,9 @@ Task make_task(const Problem& p, const T* Q, const T* K, const T* V, T* O, float
             .causal = p.causal};
 }
 template <class Tiles, class K_tile = typename Tiles::KV, class V_tile = K_tile,
-          class O_tile = typename Tiles::Q, class T>
-Task make_task(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE, int places) {
+          class O_tile = typename Tiles::Q, class T, class T_O>
+Task make_task(const Problem& p, const T* Q, const T* K, const T* V, T_O* O, float* LSE,
+               int places) {
     return make_task<Tiles, K_tile, V_tile, O_tile>(p, Q, K, V, O, LSE, places, p.q_len, p.kv_len);
 }
 

@@ -34,7 +34,10 @@ TensorMap encode_tensor_map(DType type, int rank, const void* base, const int64_
     static const auto encode = encoder();
     const CUtensorMapDataType element = type == DType::fp32   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
                                         : type == DType::fp16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                              : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+                                        : type == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                              : CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    const CUtensorMapSwizzle swizzle =
+        box[0] * dtype_bytes(type) == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
     cuuint64_t size[5];
     cuuint64_t stride_bytes[4];
     cuuint32_t box_size[5];
@@ -50,9 +53,8 @@ TensorMap encode_tensor_map(DType type, int rank, const void* base, const int64_
     TensorMap map{};
     const CUresult result =
         encode(&map.encoded, element, static_cast<cuuint32_t>(rank), const_cast<void*>(base), size,
-               stride_bytes, box_size, every_element, CU_TENSOR_MAP_INTERLEAVE_NONE,
-               CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+               stride_bytes, box_size, every_element, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS) {
         throw Error("cuTensorMapEncodeTiled failed with CUDA driver error " +
                     std::to_string(result));

@@ -61,9 +61,9 @@ inline void check_tensor_map(DType type, int rank, const void* base, const int64
             refuse(dimension("the side of the box in dimension ", i), box[i], "1 to 256");
         }
     }
-    // narrower rows would begin 128 bytes apart all the same, with gaps between them
-    if (box[0] * bytes != 128) {
-        refuse("the width of the box", box[0] * bytes, "128 bytes, those of the swizzle");
+    // under a swizzle narrower rows would begin as far apart all the same, with gaps between them
+    if (box[0] * bytes != 128 && box[0] * bytes != 64) {
+        refuse("the width of the box", box[0] * bytes, "128 or 64 bytes, those of a swizzle");
     }
 }
 
@@ -71,9 +71,9 @@ inline void check_tensor_map(DType type, int rank, const void* base, const int64
 
 /// Describes a tensor of `rank` dimensions (2 to 5), the innermost first. `strides` are those of
 /// dimensions 1, 2, ... in elements; dimension 0 has stride 1. `box` is what one copy moves. Its
-/// rows (dimension 0) are 128 bytes wide and lie one after the other in shared memory, swizzled as
-/// in flash::SwizzledTile. Elements of the box that are beyond the tensor are read as zeros, and
-/// are not written.
+/// rows (dimension 0) are 128 or 64 bytes wide and lie one after the other in shared memory,
+/// swizzled as in flash::SwizzledTile. Elements of the box that are beyond the tensor are read as
+/// zeros, and are not written.
 ///
 /// Throws Error when the copy engine cannot work with these numbers. The message says which of them
 /// it is, and what would work.
@@ -87,14 +87,15 @@ TensorMap make_tensor_map(const T* base, const int64_t (&sizes)[rank],
 
 /// The map of a tensor (heads, N, d) for tiles that are a flash::SwizzledTile of all columns and
 /// some rows of a head. A box is 128 bytes wide, so the copy engine sees {64, N, d / 64, heads},
-/// and a tile arrives as panels of 64 columns. N is a dimension of its own, so that a tile ends
-/// where its head does. Coordinates are {0, row, 0, head}. Where the tensor is a part of each head
-/// of a larger one, `head_rows` is how many rows lie from one head to the next.
+/// and a tile arrives as panels of 64 columns. Two elements of e4m3 count as one column. N is a
+/// dimension of its own, so that a tile ends where its head does. Coordinates are {0, row, 0,
+/// head}. Where the tensor is a part of each head of a larger one, `head_rows` is how many rows lie
+/// from one head to the next.
 template <class Tile, class T>
 TensorMap tile_map(const T* tensor, int64_t heads, int64_t N, int64_t head_rows) {
-    constexpr int d = Tile::columns;
-    return make_tensor_map<4>(tensor, {64, N, d / 64, heads}, {d, 64, head_rows * d},
-                              {64, Tile::rows, d / 64, 1});
+    constexpr int d = Tile::columns * 2 / sizeof(T), panel = Tile::row_bytes / sizeof(T);
+    return make_tensor_map<4>(tensor, {panel, N, d / panel, heads}, {d, panel, head_rows * d},
+                              {panel, Tile::rows, d / panel, 1});
 }
 template <class Tile, class T> TensorMap tile_map(const T* tensor, int64_t heads, int64_t N) {
     return tile_map<Tile>(tensor, heads, N, N);

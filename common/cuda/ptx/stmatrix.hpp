@@ -32,6 +32,14 @@ __device__ __forceinline__ void stmatrix_x4_trans(void* row, const uint32_t (&r)
                  : "memory");
 }
 
+/// The same four tiles, as they are: lane l's register is bytes 4t to 4t + 3 of row l / 4.
+__device__ __forceinline__ void stmatrix_x4(void* row, const uint32_t (&r)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     static_cast<uint32_t>(__cvta_generic_to_shared(row))),
+                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
+}
+
 } // namespace flash
 
 #else

@@ -20,7 +20,7 @@
 //
 // clang-format off
 //      bits 0-13    16-29                 32-45                62-63
-//      start / 16   leading_bytes / 16    stride_bytes / 16    1: swizzled, rows of 128 bytes
+//      start / 16   leading_bytes / 16    stride_bytes / 16    1: swizzled, rows of 128 bytes; 2: 64
 //
 //   Its unit is the atom: 8 rows of 128 bytes, swizzled as in SwizzledTile, at a multiple of 1024
 //   bytes.
@@ -37,6 +37,13 @@
 //
 //   An A that is stored as its transpose, 64 of its rows side by side, is read as V is
 //   (transpose_A).
+//
+//   Of e4m3 a step is 32 elements, which are 32 bytes, too, and nothing can be transposed: k is
+//   contiguous in A and in B. A in registers holds four elements in each:
+//
+//                k: 4t .. 4t+3   4t+16 .. 4t+19
+//      A  row g    |    a[0]    |     a[2]    |
+//         row g+8  |    a[1]    |     a[3]    |
 // clang-format on
 #pragma once
 
@@ -51,11 +58,12 @@
 
 namespace flash {
 
-/// The descriptor of an operand that begins at `smem`.
+/// The descriptor of an operand that begins at `smem`. Its rows are 128 or 64 bytes.
 __device__ __forceinline__ uint64_t wgmma_descriptor(const void* smem, int leading_bytes,
-                                                     int stride_bytes) {
+                                                     int stride_bytes, int row_bytes = 128) {
     const auto start = static_cast<uint32_t>(__cvta_generic_to_shared(smem));
-    return uint64_t{1} << 62 | static_cast<uint64_t>(stride_bytes >> 4) << 32 |
+    return uint64_t{row_bytes == 128 ? 1u : 2u} << 62 |
+           static_cast<uint64_t>(stride_bytes >> 4) << 32 |
            static_cast<uint64_t>(leading_bytes >> 4) << 16 | start >> 4;
 }
 
@@ -70,6 +78,19 @@ __device__ __forceinline__ void wgmma_m64k16(float (&C)[N / 8][4], const uint32_
                                              uint64_t B, bool accumulate = true,
                                              SourceLocation = {}) {
     detail::wgmma<T, N, transpose_B>(C, A, B, accumulate);
+}
+
+/// The same for E4m3, with 32 k.
+template <int N>
+__device__ __forceinline__ void wgmma_m64k32(float (&C)[N / 8][4], uint64_t A, uint64_t B,
+                                             bool accumulate = true, SourceLocation = {}) {
+    detail::wgmma_e4m3<N>(C, A, B, accumulate);
+}
+template <int N>
+__device__ __forceinline__ void wgmma_m64k32(float (&C)[N / 8][4], const uint32_t (&A)[4],
+                                             uint64_t B, bool accumulate = true,
+                                             SourceLocation = {}) {
+    detail::wgmma_e4m3<N>(C, A, B, accumulate);
 }
 
 /// Stands between what wrote C or A's registers and the first wgmma that uses them. The whole

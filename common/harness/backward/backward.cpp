@@ -177,6 +177,8 @@ class BackwardKind final : public Rung {
         case DType::bf16:
             call.function = bound(p, rung_.bf16);
             break;
+        case DType::e4m3: // no backward rung has it
+            break;
         }
         return call;
     }

@@ -34,6 +34,8 @@ void to_bytes(DType type, std::span<const float> values, std::byte* to) {
         return write_elements<Half>(values, to);
     case DType::bf16:
         return write_elements<Bfloat16>(values, to);
+    case DType::e4m3:
+        return write_elements<E4m3>(values, to);
     }
 }
 
@@ -45,6 +47,8 @@ void to_floats(DType type, const std::byte* from, std::span<float> values) {
         return read_elements<Half>(from, values);
     case DType::bf16:
         return read_elements<Bfloat16>(from, values);
+    case DType::e4m3:
+        return read_elements<E4m3>(from, values);
     }
 }
 

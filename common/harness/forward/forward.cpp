@@ -4,6 +4,7 @@
 
 #include "common/harness/forward/forward_kind.hpp"
 #include "common/harness/program/progress.hpp"
+#include "common/harness/program/quantise.hpp"
 #include "common/harness/program/run_report.hpp"
 
 namespace flash {
@@ -14,6 +15,14 @@ std::function<void(const Call::Pointers&)> bound(const Problem& p, const Forward
     return [p, function](const Call::Pointers& at) {
         const float* const sink = p.sink ? at.in<float>(3) : nullptr;
         function(p, at.in<T>(0), at.in<T>(1), at.in<T>(2), sink, at.out<T>(0), at.out<float>(1),
+                 at.workspace);
+    };
+}
+
+std::function<void(const Call::Pointers&)> bound(const Problem& p, const ForwardE4m3& function) {
+    return [p, function](const Call::Pointers& at) {
+        function(p, at.in<E4m3>(0), at.in<E4m3>(1), at.in<E4m3>(2), at.in<float>(3),
+                 at.in<float>(4), at.in<float>(5), at.out<Bfloat16>(0), at.out<float>(1),
                  at.workspace);
     };
 }
@@ -30,7 +39,7 @@ ForwardKind::ForwardKind(const ForwardRung& rung) : Rung(rung), rung_(rung) {
 }
 
 std::vector<TensorSpec> ForwardKind::outputs(const Problem& p, DType dtype) const {
-    return {{"O", dtype, {p.batch, p.heads, p.q_len, p.v_dim()}},
+    return {{"O", output_type(dtype), {p.batch, p.heads, p.q_len, p.v_dim()}},
             {"LSE", DType::fp32, {p.batch, p.heads, p.q_len}}};
 }
 
@@ -53,8 +62,30 @@ Call ForwardKind::call(const Problem& p, DType dtype) const {
     case DType::bf16:
         call.function = bound(p, rung_.bf16);
         break;
+    case DType::e4m3:
+        const std::vector<int64_t> of_q = {p.batch, p.heads, scale_blocks(p.q_len)},
+                                   of_kv = {p.batch, p.kv_heads, scale_blocks(p.kv_len)};
+        call.inputs.push_back({"q_scale", DType::fp32, of_q});
+        call.inputs.push_back({"k_scale", DType::fp32, of_kv});
+        call.inputs.push_back({"v_scale", DType::fp32, of_kv});
+        call.function = bound(p, rung_.e4m3);
+        break;
     }
     return call;
+}
+
+std::unique_ptr<AnyRun> ForwardKind::make_run(const Problem& p, const Inputs& inputs,
+                                              size_t margin) const {
+    if (inputs.dtype != DType::e4m3) {
+        return Rung::make_run(p, inputs, margin);
+    }
+    const std::vector<float> Q = in_units(inputs.q, inputs.q_scale, p.q_len, p.head_dim),
+                             K = in_units(inputs.k, inputs.k_scale, p.kv_len, p.head_dim),
+                             V = in_units(inputs.v, inputs.v_scale, p.kv_len, p.v_dim());
+    return std::make_unique<DeviceRun>(call(p, inputs.dtype),
+                                       std::vector<std::span<const float>>{
+                                           Q, K, V, inputs.q_scale, inputs.k_scale, inputs.v_scale},
+                                       margin);
 }
 
 double ForwardKind::host_bytes(const Problem& p, DType dtype, bool check) const {

@@ -13,6 +13,7 @@ struct ForwardRung {
     Forward<float> fp32 = {};
     Forward<Half> fp16 = {};
     Forward<Bfloat16> bf16 = {};
+    ForwardE4m3 e4m3 = {};
 
     // of an array that lives as long as the program; empty: any
     std::span<const int> head_dims = {};

@@ -30,6 +30,8 @@ class ForwardKind : public Rung {
         : Rung(described), rung_(rung) {}
 
     Call call(const Problem& problem, DType dtype) const override;
+    std::unique_ptr<AnyRun> make_run(const Problem& problem, const Inputs& inputs,
+                                     size_t margin) const override;
     double host_bytes(const Problem& problem, DType dtype, bool check) const override;
 
     const ForwardRung rung_;

@@ -135,7 +135,7 @@ std::optional<Options> parse_options(Rung& rung, int argc, const char* const* ar
     add(app, "--dtype", "TYPE", type,
         "Type of Q, K, V and O: " + joined(types, dtype_name) + " (" + dtype_name(types.at(0)) +
             ")")
-        ->check(CLI::IsMember({"fp32", "fp16", "bf16"}).description(""));
+        ->check(CLI::IsMember({"fp32", "fp16", "bf16", "e4m3"}).description(""));
     add(app, "--seed", "N", options.seed, "Seed of the random input, N(0, 1) (0)")
         ->check(of_64_bits(number<uint64_t>("a whole number, 0 or more")));
     line.add_text("--input", "FILE", options.input,
@@ -181,7 +181,7 @@ std::optional<Options> parse_options(Rung& rung, int argc, const char* const* ar
         throw Error("unknown option " + in_quotes(unknown.front()) + "\nsee " + rung.name +
                     " --help");
     }
-    for (const DType one : {DType::fp32, DType::fp16, DType::bf16}) {
+    for (const DType one : {DType::fp32, DType::fp16, DType::bf16, DType::e4m3}) {
         if (type == dtype_name(one)) {
             options.dtype = one;
         }

@@ -39,6 +39,8 @@ std::vector<uint16_t> quiet_nan(DType type) {
         return {0x7e00};
     case DType::bf16:
         return {0x7fc0};
+    case DType::e4m3:
+        return {0x7f7f};
     default:
         return {0x0000, 0x7fc0};
     }

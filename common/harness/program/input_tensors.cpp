@@ -9,6 +9,7 @@
 
 #include "common/harness/files/safetensors.hpp"
 #include "common/harness/files/text.hpp"
+#include "common/harness/program/quantise.hpp"
 #include "common/harness/program/random.hpp"
 
 namespace flash {
@@ -220,8 +221,15 @@ HostTensors make_heads(const Problem& problem, DType dtype, const Options& optio
 
 HostTensors make_tensors(const Problem& problem, DType dtype, const Options& options,
                          const Progress& progress) {
+    const DType made = dtype == DType::e4m3 ? DType::fp32 : dtype; // of which blocks are quantised
     HostTensors tensors =
-        make_heads(problem, dtype, options, 0, problem.batch * problem.kv_heads, progress);
+        make_heads(problem, made, options, 0, problem.batch * problem.kv_heads, progress);
+    if (dtype == DType::e4m3) {
+        tensors.dtype = dtype;
+        tensors.q_scale = quantise(tensors.q, problem.q_len, problem.head_dim);
+        tensors.k_scale = quantise(tensors.k, problem.kv_len, problem.head_dim);
+        tensors.v_scale = quantise(tensors.v, problem.kv_len, problem.v_dim());
+    }
     if (problem.sink && options.input) {
         tensors.sink = SafetensorsReader(*options.input).read("sink");
         for (const float logit : tensors.sink) {

@@ -14,8 +14,18 @@ namespace flash {
 struct HostTensors {
     DType dtype = DType::fp32;
     std::vector<float> q, k, v, sink;
+    std::vector<float> q_scale, k_scale, v_scale; // in e4m3
 
-    Inputs view() const { return {.dtype = dtype, .q = q, .k = k, .v = v, .sink = sink}; }
+    Inputs view() const {
+        return {.dtype = dtype,
+                .q = q,
+                .k = k,
+                .v = v,
+                .sink = sink,
+                .q_scale = q_scale,
+                .k_scale = k_scale,
+                .v_scale = v_scale};
+    }
 };
 
 /// The problem that the options, and the header of the file they name, describe. Reads no tensor

@@ -124,6 +124,12 @@ class Rung {
                 dtypes.push_back(dtype);
             }
         }
+        if constexpr (requires { rung.e4m3; }) {
+            takes_workspace_ = takes_workspace_ || rung.e4m3.takes_workspace();
+            if (rung.e4m3) {
+                dtypes.push_back(DType::e4m3);
+            }
+        }
     }
 
     /// What makes a run of on(): a DeviceRun of call().

@@ -16,12 +16,13 @@ namespace flash {
 
 /// Q, K, V on the host, as floats that are exactly representable in `dtype`. A backward rung also
 /// gets O and dO, in the same type, and LSE. The sink, (H) in fp32, is there if the problem has
-/// one.
+/// one. In e4m3 the floats are the numbers times their scales, which is exact (quantise.hpp).
 struct Inputs {
     DType dtype = DType::fp32;
     std::span<const float> q, k, v;
     std::span<const float> o = {}, lse = {}, d_o = {};
     std::span<const float> sink = {};
+    std::span<const float> q_scale = {}, k_scale = {}, v_scale = {};
 };
 
 /// O and LSE on the host, or dQ, dK and dV of a backward rung, with a sink dsink; converted from

@@ -14,17 +14,18 @@ namespace {
     current_block().refuse(kind, summary, work.operation, work.location);
 }
 
-char* swizzled(char* address) {
-    return reinterpret_cast<char*>(swizzle_128(reinterpret_cast<size_t>(address)));
+char* swizzled(char* address, size_t row_bytes) {
+    return reinterpret_cast<char*>(swizzle(reinterpret_cast<size_t>(address), row_bytes));
 }
 
-/// The chunks of a run of bytes; in shared memory, `shared` is where it begins before the swizzle.
-void add_chunks(char* global, char* shared, unsigned bytes, bool swizzle,
+/// The chunks of a run of bytes; in shared memory, `shared` is where it begins before the swizzle
+/// of rows of `row_bytes`. 0: there is none.
+void add_chunks(char* global, char* shared, unsigned bytes, size_t row_bytes,
                 std::vector<Chunk>& chunks) {
     while (bytes > 0) {
         const unsigned room = 16 - static_cast<unsigned>(reinterpret_cast<size_t>(shared) % 16);
         const unsigned now = std::min(room, bytes);
-        chunks.push_back({global, swizzle ? swizzled(shared) : shared, now});
+        chunks.push_back({global, row_bytes > 0 ? swizzled(shared, row_bytes) : shared, now});
         global += now;
         shared += now;
         bytes -= now;
@@ -50,7 +51,8 @@ std::vector<Chunk> chunks_inside(const TensorMap& map, const int* at, char* shar
         }
         if (inside) {
             add_chunks(reinterpret_cast<char*>(address), shared + row * row_bytes + first * element,
-                       static_cast<unsigned>((end - first) * element), true, chunks);
+                       static_cast<unsigned>((end - first) * element),
+                       static_cast<size_t>(row_bytes), chunks);
         }
         int i = 1;
         while (i < map.rank && ++step[i] == map.box[i]) {
@@ -195,7 +197,7 @@ void store_run(const char* operation, bool adds, void* global, const void* share
     auto* const from = static_cast<char*>(const_cast<void*>(shared));
     check_run(store.work, global, bytes, adds ? "a bulk reduction" : "a bulk store");
     check_shared(store.work, from, static_cast<size_t>(bytes), 16);
-    add_chunks(static_cast<char*>(global), from, static_cast<unsigned>(bytes), false, store.chunks);
+    add_chunks(static_cast<char*>(global), from, static_cast<unsigned>(bytes), 0, store.chunks);
     check_global(store.work, store.chunks);
     begin_flight(std::move(store));
 }

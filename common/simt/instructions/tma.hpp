@@ -2,7 +2,8 @@
 // between global and shared memory.
 //
 // Under the 128-byte swizzle the 16-byte piece at an address of shared memory changes places within
-// its 128 bytes: address bits 4 to 6 are XORed with bits 7 to 9.
+// its 128 bytes: address bits 4 to 6 are XORed with bits 7 to 9. Under the 64-byte swizzle, that of
+// rows half as wide, bits 4 and 5 are XORed with bits 7 and 8.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +57,10 @@ class BulkStores final : public InstructionState {
     void check_leaving(Block& block, unsigned thread) const override;
 };
 
-constexpr size_t swizzle_128(size_t address) { return address ^ (address >> 7 & 7) << 4; }
+/// Where a byte of rows of 128 or 64 bytes lies.
+constexpr size_t swizzle(size_t address, size_t row_bytes) {
+    return address ^ (address >> 7 & (row_bytes == 128 ? 7 : 3)) << 4;
+}
 
 // The current thread starts a copy. Coordinates are elements, innermost first.
 void tma_load(void* shared, const TensorMap& map, int rank, const int* at, uint64_t* mbarrier,

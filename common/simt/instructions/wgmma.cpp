@@ -1,54 +1,59 @@
 #include "common/simt/instructions/wgmma.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "common/simt/instructions/tma.hpp" // swizzle_128
+#include "common/simt/instructions/tma.hpp" // swizzle
 #include "common/simt/machine/block.hpp"
 
 namespace flash::simt {
 namespace {
 
-constexpr uint64_t swizzle_128_bytes = 1; // in bits 62 and 63
+constexpr uint64_t swizzle_128_bytes = 1, swizzle_64_bytes = 2; // in bits 62 and 63
 
 struct Descriptor {
     char* start;
-    size_t leading, stride; // bytes
+    size_t leading, stride, row; // bytes
 };
 
 [[noreturn]] void refuse(FaultKind kind, const std::string& summary, SourceLocation location) {
     current_block().refuse(kind, summary, "wgmma", location);
 }
 
-void check_start(const SharedMemory& shared, const char* start, SourceLocation location) {
-    if ((reinterpret_cast<size_t>(start) & 0x380) != 0) {
+void check_start(const SharedMemory& shared, const char* start, size_t row_bytes,
+                 SourceLocation location) {
+    if ((reinterpret_cast<size_t>(start) & (row_bytes == 128 ? 0x380 : 0x180)) != 0) {
         const auto place =
             start - (shared.is_dynamic(start) ? shared.dynamic() : shared.segment().begin);
         refuse(FaultKind::misaligned,
-               "misaligned: a tile under the 128-byte swizzle begins at a multiple of 1024 bytes, "
-               "and this operand of "
-               "wgmma at byte " +
-                   std::to_string(place) + " of shared memory",
+               "misaligned: a tile under the " + std::to_string(row_bytes) +
+                   "-byte swizzle begins at a multiple of " + std::to_string(8 * row_bytes) +
+                   " bytes, and this operand of wgmma at byte " + std::to_string(place) +
+                   " of shared memory",
                location);
     }
 }
 
 Descriptor decode(uint64_t bits, SourceLocation location) {
     const SharedMemory& shared = current_block().shared();
-    if (bits >> 62 != swizzle_128_bytes) {
+    if (bits >> 62 != swizzle_128_bytes && bits >> 62 != swizzle_64_bytes) {
         refuse(FaultKind::invalid_access,
-               "a descriptor of wgmma without the 128-byte swizzle (bits 62 and 63 are 1)",
+               "a descriptor of wgmma without the 128-byte or the 64-byte swizzle (bits 62 and 63 "
+               "are 1, or 2)",
                location);
     }
+    const size_t row_bytes = bits >> 62 == swizzle_128_bytes ? 128 : 64;
     char* const start = shared.at_window_address((bits & 0xffff) << 4);
-    check_start(shared, start, location);
-    return {start, (bits >> 16 & 0x3fff) << 4, (bits >> 32 & 0x3fff) << 4};
+    check_start(shared, start, row_bytes, location);
+    return {start, (bits >> 16 & 0x3fff) << 4, (bits >> 32 & 0x3fff) << 4, row_bytes};
 }
 
 OperandRow row_at(const Descriptor& operand, size_t offset, SourceLocation location) {
-    const auto* const row =
-        reinterpret_cast<OperandRow>(swizzle_128(reinterpret_cast<size_t>(operand.start + offset)));
+    const auto* const row = reinterpret_cast<OperandRow>(
+        swizzle(reinterpret_cast<size_t>(operand.start + offset), operand.row));
     const SharedMemory& shared = current_block().shared();
     const bool inside =
         shared.is_dynamic(row)
@@ -64,9 +69,9 @@ OperandRow row_at(const Descriptor& operand, size_t offset, SourceLocation locat
     return row;
 }
 
-/// Rows of A or columns of B, `count` of them from `first` on, with their 16 k. As a rule k is
-/// contiguous: two pieces of 8 for each. Transposed, rows or columns are: 64 of them in 128 bytes,
-/// pieces of 8 for each k.
+/// Rows of A or columns of B, `count` of them from `first` on, with their 16 k, or 32. As a rule k
+/// is contiguous: two pieces of 16 bytes for each. Transposed, rows or columns are: 64 of them in
+/// 128 bytes, pieces of 8 for each k.
 std::vector<OperandRow> rows_of(const Descriptor& operand, unsigned first, unsigned count,
                                 bool transposed, SourceLocation location) {
     std::vector<OperandRow> rows;
@@ -80,8 +85,8 @@ std::vector<OperandRow> rows_of(const Descriptor& operand, unsigned first, unsig
     }
     for (unsigned i = first; !transposed && i < first + count; ++i) {
         for (unsigned half = 0; half < 2; ++half) {
-            rows.push_back(
-                row_at(operand, i / 8 * operand.stride + i % 8 * 128 + half * 16, location));
+            rows.push_back(row_at(operand, i / 8 * operand.stride + i % 8 * operand.row + half * 16,
+                                  location));
         }
     }
     return rows;
@@ -91,10 +96,11 @@ std::vector<OperandRow> rows_of(const Descriptor& operand, unsigned first, unsig
 template <class T>
 float operand_element(const std::vector<OperandRow>& rows, unsigned i, unsigned k, unsigned count,
                       bool transposed) {
+    constexpr unsigned piece = 16 / sizeof(T);
     T value;
     std::memcpy(&value,
-                transposed ? rows[k * (count / 8) + i / 8] + i % 8 * sizeof(T)
-                           : rows[i * 2 + k / 8] + k % 8 * sizeof(T),
+                transposed ? rows[k * (count / piece) + i / piece] + i % piece * sizeof(T)
+                           : rows[i * 2 + k / piece] + k % piece * sizeof(T),
                 sizeof value);
     return to_float(value);
 }
@@ -108,44 +114,101 @@ template <class Use> void for_each_of_thread(unsigned thread, unsigned columns, 
     }
 }
 
-/// Products of two 16-bit values are exact in fp32; sums are rounded one by one.
+/// C (+)= A B for a row of C: products of two 16-bit values are exact in fp32; sums are rounded one
+/// by one.
+template <unsigned k_step>
+void multiply_row(float* C, unsigned columns, bool accumulate, const float (&A)[k_step],
+                  const float (&B)[k_step][256]) {
+    float sums[256] = {};
+    for (unsigned k = 0; k < k_step; ++k) {
+        for (unsigned column = 0; column < columns; ++column) {
+            sums[column] += A[k] * B[k][column];
+        }
+    }
+    for (unsigned column = 0; column < columns; ++column) {
+        C[column] = accumulate ? C[column] + sums[column] : sums[column];
+    }
+}
+
+/// The same of e4m3, with the width that Hopper's accumulator has: products are exact, but they and
+/// C are shifted to the largest exponent among them before they are added, and bits beyond the
+/// thirteenth behind the point are lost, as are those of the sum. (Measured by DeepSeek, the report
+/// on DeepSeek-V3, 2024, section 3.5.2, "the highest 14 bits"; that the sum is as narrow, by the
+/// PyTorch team, who write e8m13. Whether hardware shifts all 32 products at once or in groups, and
+/// to which side it cuts, nobody says for Hopper; here all 32, and towards zero.)
+void multiply_row_e4m3(float* C, unsigned columns, bool accumulate, const float (&A)[32],
+                       const float (&B)[32][256]) {
+    constexpr uint32_t bits_behind_point = 13, exponent = 0x7f800000;
+    float largest[256], plain[256];
+    for (unsigned column = 0; column < columns; ++column) {
+        C[column] = accumulate ? C[column] : 0;
+        largest[column] = std::abs(C[column]);
+        plain[column] = C[column]; // NaN and infinity, if there are any
+    }
+    for (unsigned k = 0; k < 32; ++k) {
+        for (unsigned column = 0; column < columns; ++column) {
+            const float term = A[k] * B[k][column];
+            largest[column] = std::max(largest[column], std::abs(term));
+            plain[column] += term;
+        }
+    }
+    float units[256]; // how many of the smallest that are kept make 1
+    int32_t sums[256];
+    for (unsigned column = 0; column < columns; ++column) {
+        const uint32_t top =
+            std::max(std::bit_cast<uint32_t>(largest[column]) & exponent, 14u << 23);
+        units[column] = std::bit_cast<float>(((254u + bits_behind_point) << 23) - top);
+        sums[column] =
+            static_cast<int32_t>(std::isfinite(plain[column]) ? C[column] * units[column] : 0);
+    }
+    for (unsigned k = 0; k < 32; ++k) {
+        for (unsigned column = 0; column < columns; ++column) {
+            const float term = std::isfinite(plain[column]) ? A[k] * B[k][column] : 0;
+            sums[column] += static_cast<int32_t>(term * units[column]); // cut towards zero
+        }
+    }
+    for (unsigned column = 0; column < columns; ++column) {
+        const float sum = static_cast<float>(sums[column]) / units[column]; // exact
+        const uint32_t kept = std::bit_cast<uint32_t>(sum) & ~((1u << (23 - bits_behind_point)) - 1);
+        C[column] = std::isfinite(plain[column]) ? std::bit_cast<float>(kept) : plain[column];
+    }
+}
+
 template <class T> void multiply(const Wgmma& product, float* C) {
+    constexpr unsigned k_step = 32 / sizeof(T);
     const unsigned columns = product.columns;
-    static thread_local float A[64][16];
-    static thread_local float B[16][256];
+    static thread_local float A[64][k_step];
+    static thread_local float B[k_step][256];
     if (product.fragments.empty()) {
         for (unsigned row = 0; row < 64; ++row) {
-            for (unsigned k = 0; k < 16; ++k) {
+            for (unsigned k = 0; k < k_step; ++k) {
                 A[row][k] =
                     operand_element<T>(product.A[row / 16], row % 16, k, 16, product.A_transposed);
             }
         }
     } else {
+        constexpr unsigned held = 4 / sizeof(T); // by a register
         for (unsigned thread = 0; thread < warpgroup_threads; ++thread) {
             const unsigned row = thread / 32 * 16 + thread % 32 / 4;
             for (unsigned i = 0; i < 4; ++i) {
-                const uint32_t pair = product.fragments[thread][i];
-                float* const two = &A[row + 8 * (i % 2)][2 * (thread % 4) + 8 * (i / 2)];
-                two[0] = to_float(T{static_cast<uint16_t>(pair)});
-                two[1] = to_float(T{static_cast<uint16_t>(pair >> 16)});
+                T elements[held];
+                std::memcpy(elements, &product.fragments[thread][i], 4);
+                float* const to = &A[row + 8 * (i % 2)][held * (thread % 4) + k_step / 2 * (i / 2)];
+                std::ranges::transform(elements, to, [](T x) { return to_float(x); });
             }
         }
     }
-    for (unsigned k = 0; k < 16; ++k) {
+    for (unsigned k = 0; k < k_step; ++k) {
         for (unsigned column = 0; column < columns; ++column) {
             B[k][column] = operand_element<T>(product.B, column, k, columns, product.B_transposed);
         }
     }
     for (unsigned row = 0; row < 64; ++row) {
-        float sums[256] = {};
-        for (unsigned k = 0; k < 16; ++k) {
-            for (unsigned column = 0; column < columns; ++column) {
-                sums[column] += A[row][k] * B[k][column];
-            }
-        }
         float* const own = C + row * columns;
-        for (unsigned column = 0; column < columns; ++column) {
-            own[column] = product.accumulate ? own[column] + sums[column] : sums[column];
+        if constexpr (dtype_of<T> == DType::e4m3) {
+            multiply_row_e4m3(own, columns, product.accumulate, A[row], B);
+        } else {
+            multiply_row(own, columns, product.accumulate, A[row], B);
         }
     }
 }
@@ -157,7 +220,9 @@ Accumulators& accumulators_of(TensorCores& cores, const Wgmma& product) {
 
 void execute(TensorCores& cores, const Wgmma& product) {
     float* const C = accumulators_of(cores, product).values.data();
-    product.type == DType::fp16 ? multiply<Half>(product, C) : multiply<Bfloat16>(product, C);
+    product.type == DType::fp16   ? multiply<Half>(product, C)
+    : product.type == DType::bf16 ? multiply<Bfloat16>(product, C)
+                                  : multiply<E4m3>(product, C);
 }
 
 void hand_out(Accumulators& from, unsigned thread) {
@@ -255,7 +320,7 @@ void WgmmaState::check_leaving(Block& block, unsigned thread) const {
     }
 }
 
-uint64_t wgmma_descriptor(const void* shared, int leading_bytes, int stride_bytes,
+uint64_t wgmma_descriptor(const void* shared, int leading_bytes, int stride_bytes, int row_bytes,
                           SourceLocation location) {
     const RuntimeCode runtime;
     const auto* const start = static_cast<const char*>(shared);
@@ -265,11 +330,12 @@ uint64_t wgmma_descriptor(const void* shared, int leading_bytes, int stride_byte
                "out of bounds: a descriptor of wgmma for an address outside shared memory",
                location);
     }
-    check_start(block.shared(), start, location);
+    check_start(block.shared(), start, static_cast<size_t>(row_bytes), location);
     const auto field = [](size_t bytes) { return static_cast<uint64_t>(bytes >> 4); };
     return field(block.shared().window_address(start)) |
            field(static_cast<size_t>(leading_bytes) & 0x3ffff) << 16 |
-           field(static_cast<size_t>(stride_bytes) & 0x3ffff) << 32 | swizzle_128_bytes << 62;
+           field(static_cast<size_t>(stride_bytes) & 0x3ffff) << 32 |
+           (row_bytes == 128 ? swizzle_128_bytes : swizzle_64_bytes) << 62;
 }
 
 void start_wgmma(const WgmmaCall& call, SourceLocation location) {

@@ -19,14 +19,15 @@ constexpr unsigned warpgroup_threads = 128;
 /// 16 bytes of an operand of wgmma in shared memory.
 using OperandRow = const char*;
 
-/// A product of a warpgroup: C (+)= A B with C 64 x columns, A 64 x 16, B 16 x columns.
+/// A product of a warpgroup: C (+)= A B with C 64 x columns, A 64 x 16, B 16 x columns; of e4m3, A
+/// 64 x 32 and B 32 x columns.
 struct Wgmma {
     AsyncWork work;
     uint32_t group; // how many the warpgroup had committed before
     DType type;
     unsigned columns;
     bool accumulate;
-    // a row of 16 bytes holds 8 rows or columns of one k; else 8 k of one
+    // a row of 16 bytes holds 8 rows or columns of one k; else 8 k of one, or 16 of e4m3
     bool A_transposed, B_transposed;
     // for the rows of C that each warp has, 32 of them; empty if A comes from registers
     std::array<std::vector<OperandRow>, 4> A;
@@ -82,9 +83,9 @@ struct WgmmaCall {
 };
 
 /// Where an operand begins: start address, leading and stride byte offset, in units of 16 bytes,
-/// and the swizzle.
+/// and the swizzle, by the bytes of a row: 128 or 64.
 uint64_t wgmma_descriptor(const void* shared, int leading_bytes, int stride_bytes,
-                          SourceLocation location = SourceLocation::here());
+                          int row_bytes = 128, SourceLocation location = SourceLocation::here());
 
 // The current thread, with the others of its warpgroup.
 void start_wgmma(const WgmmaCall& call, SourceLocation location);
@@ -106,7 +107,7 @@ inline void wgmma_wait(float (&)[n][4],
 template <class T, int N, bool transpose_B = false, bool transpose_A = false>
 inline void wgmma_m64k16(float (&C)[N / 8][4], uint64_t A, uint64_t B, bool accumulate = true,
                          simt::SourceLocation location = simt::SourceLocation::here()) {
-    static_assert(dtype_of<T> != DType::fp32 && N % 8 == 0 && N >= 8 && N <= 256);
+    static_assert(dtype_bytes(dtype_of<T>) == 2 && N % 8 == 0 && N >= 8 && N <= 256);
     simt::start_wgmma({dtype_of<T>, N, transpose_A, transpose_B, accumulate, nullptr, A, B, C[0]},
                       location);
 }
@@ -115,8 +116,23 @@ template <class T, int N, bool transpose_B = false>
 inline void wgmma_m64k16(float (&C)[N / 8][4], const uint32_t (&A)[4], uint64_t B,
                          bool accumulate = true,
                          simt::SourceLocation location = simt::SourceLocation::here()) {
-    static_assert(dtype_of<T> != DType::fp32 && N % 8 == 0 && N >= 8 && N <= 256);
+    static_assert(dtype_bytes(dtype_of<T>) == 2 && N % 8 == 0 && N >= 8 && N <= 256);
     simt::start_wgmma({dtype_of<T>, N, false, transpose_B, accumulate, A, 0, B, C[0]}, location);
+}
+
+template <int N>
+inline void wgmma_m64k32(float (&C)[N / 8][4], uint64_t A, uint64_t B, bool accumulate = true,
+                         simt::SourceLocation location = simt::SourceLocation::here()) {
+    static_assert(N % 8 == 0 && N >= 8 && N <= 256);
+    simt::start_wgmma({DType::e4m3, N, false, false, accumulate, nullptr, A, B, C[0]}, location);
+}
+
+template <int N>
+inline void wgmma_m64k32(float (&C)[N / 8][4], const uint32_t (&A)[4], uint64_t B,
+                         bool accumulate = true,
+                         simt::SourceLocation location = simt::SourceLocation::here()) {
+    static_assert(N % 8 == 0 && N >= 8 && N <= 256);
+    simt::start_wgmma({DType::e4m3, N, false, false, accumulate, A, 0, B, C[0]}, location);
 }
 
 template <int k16> inline void copy_A(uint32_t (&copy)[k16][4], const uint32_t (&A)[k16][4]) {

@@ -49,8 +49,8 @@ struct Counters {
     uint64_t atomics = 0;
     GlobalTraffic global_atomic;                    // of the atomics, those in global memory
     EngineTraffic tma_load, tma_store, bulk_reduce; // the last one adds
-    // by the columns of C, in eights: each warp of a warpgroup counts
-    std::array<uint64_t, 33> wgmma{};
+    // by the columns of C, in eights: each warp of a warpgroup counts; behind them those of e4m3
+    std::array<uint64_t, 66> wgmma{};
 };
 
 /// One of these structures: its members are 64-bit numbers and nothing else, so they can be added

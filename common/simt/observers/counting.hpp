@@ -48,7 +48,8 @@ class Counting final : public Observer {
     void start_load(const BulkLoad& load) override;
     void start_store(const BulkStore& store) override;
     void start_wgmma(const Wgmma& product) override {
-        line(LocationId::of(product.work.location)).wgmma[product.columns / 8] += 4;
+        const size_t first = product.type == DType::e4m3 ? 33 : 0;
+        line(LocationId::of(product.work.location)).wgmma[first + product.columns / 8] += 4;
     }
     void barrier(SourceLocation location) override { ++line(LocationId::of(location)).barriers; }
     void meet(CollectiveKind meeting, unsigned warp, uint32_t lanes,

@@ -33,7 +33,9 @@ nlohmann::json json_of(const Counters& counters) {
     add("bulk_reduce", counters.bulk_reduce);
     for (size_t i = 0; i < counters.wgmma.size(); ++i) {
         if (counters.wgmma[i] != 0) {
-            all["wgmma"]["m64n" + std::to_string(8 * i) + "k16"] = counters.wgmma[i];
+            const std::string shape =
+                "m64n" + std::to_string(i % 33 * 8) + (i < 33 ? "k16" : "k32");
+            all["wgmma"][shape] = counters.wgmma[i];
         }
     }
     return all;

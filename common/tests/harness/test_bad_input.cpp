@@ -93,7 +93,8 @@ TEST_CASE("refused: values that are no values") {
     refuses({"--scale", "big"}, {"--scale: needs a number, got 'big'"});
     refuses({"--scale", ""}, {"--scale: needs a number, got ''"});
     refuses({"--scale", "1e99"}, {"scale must be from 1.4e-45"});
-    refuses({"--dtype", "fp8"}, {"--dtype: fp8 not in {fp32,fp16,bf16}"});
+    refuses({"--dtype", "fp8"}, {"--dtype: fp8 not in {fp32,fp16,bf16,e4m3}"});
+    refuses({"--dtype", "e4m3"}, {"has no e4m3 version; it supports"});
     refuses({"--dtype", "\x1b[2J"}, {"--dtype: ?[2J not in"});
 }
 

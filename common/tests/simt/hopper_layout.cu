@@ -16,6 +16,7 @@
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/launch/device_buffer.hpp"
 #include "common/cuda/launch/tensor_map.hpp"
+#include "common/cuda/ptx/e4m3.hpp"
 #include "common/cuda/ptx/mbarrier.hpp"
 #include "common/cuda/ptx/mma.hpp"
 #include "common/cuda/ptx/tma.hpp"
@@ -27,6 +28,7 @@
 namespace {
 
 using flash::Bfloat16;
+using flash::E4m3;
 using flash::Half;
 using flash::TensorMap;
 
@@ -169,12 +171,14 @@ template <class T, int rank, class Use> void for_each(const Case<rank>& one, Use
         }
         // rows lie side by side; then the swizzle:
         const size_t byte = static_cast<size_t>(number) * sizeof(T);
-        use(byte ^ (byte >> 7 & 7) << 4, inside ? static_cast<int64_t>(element) : -1);
+        const size_t flip = one.box[0] * sizeof(T) == 128 ? 7 : 3;
+        use(byte ^ (byte >> 7 & flip) << 4, inside ? static_cast<int64_t>(element) : -1);
     }
 }
 
 template <class T> T number(int64_t i) {
-    return flash::from_float<T>(static_cast<float>(sizeof(T) == 2 ? i % 2039 : i)); // exact in fp16
+    const int64_t exact = sizeof(T) == 1 ? i % 17 : sizeof(T) == 2 ? i % 2039 : i; // in the type
+    return flash::from_float<T>(static_cast<float>(exact));
 }
 
 template <class T, int rank> void load_case(const Case<rank>& one) {
@@ -235,6 +239,16 @@ void tma() {
                             {256, 64, 17920},
                             {64, 40, 4, 1},
                             {{0, 64, 0, 1}}});
+    load_case<E4m3, 4>({"4-D, a tile of attention, e4m3, d = 256",
+                        {128, 70, 2, 3},
+                        {256, 128, 17920},
+                        {128, 64, 2, 1},
+                        {{0, 40, 0, 1}}});
+    load_case<E4m3, 4>({"4-D, a tile of attention, e4m3, d = 64",
+                        {64, 70, 1, 3},
+                        {64, 64, 4480},
+                        {64, 64, 1, 1},
+                        {{0, 40, 0, 1}}});
     load_case<Half, 5>(
         {"5-D", {64, 9, 4, 3, 2}, {64, 576, 2304, 6912}, {64, 4, 2, 2, 2}, {{0, 7, 3, 2, -1}}});
     // packed_sequences: 150 rows of two heads, and row 64 of the 70 that end at 90
@@ -385,6 +399,131 @@ template <class T> void wgmma() {
     wgmma_shape<T, 256>();
 }
 
+/// The same in e4m3: A and B have rows of `row` k, which are as many bytes. All numbers are exact.
+template <int N, int row, bool in_registers> __global__ void multiply_e4m3(float* out) {
+    char* A_smem = flash::dynamic_shared<char>();
+    char* B_smem = A_smem + 64 * row;
+    const auto bits = [](int value) {
+        return static_cast<char>(flash::pack_e4m3(static_cast<float>(value), 0, 0, 0) & 0xff);
+    };
+    const auto swizzled = [](int byte) { return byte ^ (byte >> 7 & (row == 128 ? 7 : 3)) << 4; };
+    for (int i = threadIdx.x; i < 64 * row; i += blockDim.x) {
+        A_smem[swizzled(i)] = bits(a(i / row, i % row));
+    }
+    for (int i = threadIdx.x; i < N * row; i += blockDim.x) {
+        B_smem[swizzled(i)] = bits(b(i % row, i / row));
+    }
+    flash::fence_proxy_async();
+    __syncthreads(); // both operands are complete
+
+    const uint64_t A_desc = flash::wgmma_descriptor(A_smem, 0, 8 * row, row);
+    const uint64_t B_desc = flash::wgmma_descriptor(B_smem, 0, 8 * row, row);
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    uint32_t A_reg[row / 32][4];
+    for (int k = 0; k < row / 32; ++k) {
+        for (int i = 0; i < 4; ++i) {
+            const int line = threadIdx.x / 32 * 16 + g + i % 2 * 8;
+            const int column = 32 * k + 4 * t + i / 2 * 16;
+            A_reg[k][i] = flash::pack_e4m3(
+                static_cast<float>(a(line, column)), static_cast<float>(a(line, column + 1)),
+                static_cast<float>(a(line, column + 2)), static_cast<float>(a(line, column + 3)));
+        }
+    }
+    float C_reg[N / 8][4];
+    flash::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < row / 32; ++k) {
+        const uint64_t B = flash::advance(B_desc, 32 * k);
+        if constexpr (in_registers) {
+            flash::wgmma_m64k32<N>(C_reg, A_reg[k], B, k > 0);
+        } else {
+            flash::wgmma_m64k32<N>(C_reg, flash::advance(A_desc, 32 * k), B, k > 0);
+        }
+    }
+    flash::wgmma_commit();
+    flash::wgmma_wait<0>(C_reg);
+    for (int n = 0; n < N / 8; ++n) {
+        for (int i = 0; i < 4; ++i) {
+            out[threadIdx.x * (N / 2) + 4 * n + i] = C_reg[n][i];
+        }
+    }
+}
+
+template <int N, int row, bool in_registers> void e4m3_case() {
+    const Buffer<float> out(std::vector<float>(128 * N / 2, -1));
+    flash::launch(multiply_e4m3<N, row, in_registers>, 1, 128, (64 + N) * row, out.data());
+    std::vector<float> expected;
+    for (int thread = 0; thread < 128; ++thread) {
+        for (int i = 0; i < N / 2; ++i) {
+            const int line = thread / 32 * 16 + thread % 32 / 4 + i % 4 / 2 * 8;
+            const int column = i / 4 * 8 + thread % 4 * 2 + i % 2;
+            int sum = 0;
+            for (int k = 0; k < row; ++k) {
+                sum += a(line, k) * b(k, column);
+            }
+            expected.push_back(static_cast<float>(sum));
+        }
+    }
+    report("wgmma m64n" + std::to_string(N) + "k32 e4m3, A in " +
+               (in_registers ? "registers" : "shared memory") + ", rows of " + std::to_string(row) +
+               " bytes",
+           out.values(), expected);
+}
+
+/// out[0]: the sum of 64 numbers of e4m3, times 1 each, in two steps.
+__global__ void add_up(const float* in, float* out) {
+    char* A_smem = flash::dynamic_shared<char>();
+    char* B_smem = A_smem + 64 * 64;
+    for (int i = threadIdx.x; i < 64 * 64; i += blockDim.x) {
+        const int place = i ^ (i >> 7 & 3) << 4;
+        A_smem[place] = static_cast<char>(flash::pack_e4m3(in[i % 64], 0, 0, 0) & 0xff);
+        B_smem[place] = static_cast<char>(flash::pack_e4m3(1, 0, 0, 0) & 0xff);
+    }
+    flash::fence_proxy_async();
+    __syncthreads(); // both operands are complete
+    const uint64_t A = flash::wgmma_descriptor(A_smem, 0, 512, 64);
+    const uint64_t B = flash::wgmma_descriptor(B_smem, 0, 512, 64);
+    float C_reg[8][4];
+    flash::wgmma_fence();
+    flash::wgmma_m64k32<64>(C_reg, A, B, false);
+    flash::wgmma_m64k32<64>(C_reg, flash::advance(A, 32), flash::advance(B, 32));
+    flash::wgmma_commit();
+    flash::wgmma_wait<0>(C_reg);
+    if (threadIdx.x == 0) {
+        out[0] = C_reg[0][0];
+    }
+}
+
+struct Term {
+    int k;
+    float value;
+};
+
+void sum_case(const char* name, const std::vector<Term>& terms, float expected) {
+    std::vector<float> numbers(64);
+    for (const Term& term : terms) {
+        numbers[static_cast<size_t>(term.k)] = term.value;
+    }
+    const Buffer<float> in(numbers), out(std::vector<float>{-1});
+    flash::launch(add_up, 1, 128, 2 * 64 * 64, static_cast<const float*>(in.data()), out.data());
+    report(std::string("e4m3 adds ") + name, out.values(), std::vector<float>{expected});
+}
+
+void e4m3() {
+    e4m3_case<64, 64, false>();
+    e4m3_case<128, 64, false>();
+    e4m3_case<64, 128, false>();
+    e4m3_case<128, 128, false>();
+    e4m3_case<72, 128, true>();
+    e4m3_case<136, 128, true>();
+    // what lies more than 13 bits below the largest is lost
+    sum_case("256 and 2^-5", {{0, 256}, {1, 0x1p-5f}}, 256 + 0x1p-5f);
+    sum_case("256 and 2^-6", {{0, 256}, {1, 0x1p-6f}}, 256);
+    sum_case("256 and twice 2^-6", {{0, 256}, {1, 0x1p-6f}, {9, 0x1p-6f}}, 256);
+    sum_case("256 and then 2^-5", {{0, 256}, {32, 0x1p-5f}}, 256 + 0x1p-5f);
+    sum_case("256 and then 2^-6", {{0, 256}, {32, 0x1p-6f}}, 256);
+}
+
 } // namespace
 
 int main() {
@@ -392,6 +531,7 @@ int main() {
         tma();
         wgmma<Half>();
         wgmma<Bfloat16>();
+        e4m3();
     } catch (const std::exception& error) {
         std::fprintf(stderr, "hopper_layout: %s\n", error.what());
         return 2;

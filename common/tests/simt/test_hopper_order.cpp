@@ -591,7 +591,8 @@ TEST_CASE("a tensor map that TMA cannot use is refused", "[hopper]") {
     CHECK_THAT(refusal(0, 0, 64, 64, 8), ContainsSubstring("the size of dimension 0 is 0"));
     CHECK_THAT(refusal(0, 64, 63, 64, 8), ContainsSubstring("the stride of dimension 1 is 63"));
     CHECK_THAT(refusal(0, 64, 64, 72, 8), ContainsSubstring("the width of the box is 144"));
-    CHECK_THAT(refusal(0, 64, 64, 32, 8), ContainsSubstring("the width of the box is 64"));
+    CHECK_THAT(refusal(0, 64, 64, 24, 8), ContainsSubstring("the width of the box is 48"));
+    CHECK(refusal(0, 64, 64, 32, 8) == "none"); // rows of 64 bytes have a swizzle of their own
     CHECK_THAT(refusal(0, 64, 64, 64, 257),
                ContainsSubstring("the side of the box in dimension 1 is 257"));
 }

@@ -103,11 +103,12 @@ __global__ void fetch(const uint16_t* in, uint32_t* out) {
     }
 }
 
-__global__ void put_transposed(const uint32_t* in, uint16_t* out) {
+template <bool transposed> __global__ void put(const uint32_t* in, uint16_t* out) {
     uint16_t* smem = flash::dynamic_shared<uint16_t>(); // four 8 x 8 matrices one below the other
     const int lane = threadIdx.x;
     const uint32_t r[4] = {in[lane], in[32 + lane], in[64 + lane], in[96 + lane]};
-    flash::stmatrix_x4_trans(smem + 8 * lane, r);
+    transposed ? flash::stmatrix_x4_trans(smem + 8 * lane, r)
+               : flash::stmatrix_x4(smem + 8 * lane, r);
     __syncthreads();
     for (int e = lane; e < 256; e += 32) {
         out[e] = smem[e];
@@ -195,10 +196,12 @@ TEST_CASE("stmatrix puts back what ldmatrix hands out") {
     const Buffer<uint16_t> in(numbers), back(256);
     const Buffer<uint32_t> registers(32 * 8);
     launch(fetch, 1, 32, 512, in.data(), registers.data());
-    launch(put_transposed, 1, 32, 512, registers.data() + 128, back.data()); // what came transposed
+    launch(put<false>, 1, 32, 512, registers.data(), back.data());
+    CHECK(back.values() == numbers);
+    launch(put<true>, 1, 32, 512, registers.data() + 128, back.data()); // what came transposed
     CHECK(back.values() == numbers);
     const With watched({.detect = true});
-    launch(put_transposed, 1, 32, 512, registers.data() + 128, back.data());
+    launch(put<true>, 1, 32, 512, registers.data() + 128, back.data());
     CHECK(back.values() == numbers); // and the detector has seen every byte written
 }
 

@@ -4,6 +4,7 @@
 //   RUNG_HEADER     "steps/NN_name/name.hpp"
 //   RUNG            its namespace, which has its name
 //   RUNG_FP32       where it computes in fp32 alone
+//   RUNG_E4M3       where it computes in e4m3 alone
 //   RUNG_BACKWARD   where it computes gradients
 //   RUNG_ON_SIMT    where the SIMT backend runs it
 #include RUNG_HEADER
@@ -29,6 +30,10 @@
 #else
 #include <omp.h>
 #include <pthread.h>
+#endif
+
+#if defined(RUNG_FP32) || defined(RUNG_E4M3)
+#define RUNG_PLAIN // it knows one type, and neither pages nor lines of tokens
 #endif
 
 namespace of_no_rung {
@@ -61,6 +66,15 @@ template <class T> Function<T> function() {
         throw std::invalid_argument("it takes sequences on a line: attention_packed");
     }
 }
+
+#ifdef RUNG_E4M3
+void start_e4m3(const flash::Problem& p, void* const* x, void* workspace) {
+    using flash::E4m3;
+    RUNG::attention(p, at<E4m3>(x[0]), at<E4m3>(x[1]), at<E4m3>(x[2]), at<float>(x[3]),
+                    at<float>(x[4]), at<float>(x[5]), at<flash::Bfloat16>(x[6]), at<float>(x[7]),
+                    workspace);
+}
+#endif
 
 template <class T> void start(const flash::Problem& p, void* const* x, void* workspace) {
 #ifdef RUNG_BACKWARD
@@ -133,7 +147,30 @@ template <class T> void run(const flash::Problem& p, void* const* x, void* works
 }
 #endif
 
-#if !defined(RUNG_FP32) && !defined(RUNG_BACKWARD)
+#ifdef RUNG_E4M3
+void run_e4m3(const flash::Problem& p, void* const* x, [[maybe_unused]] void* workspace) {
+#ifdef RUNG_ON_SIMT
+    const int64_t of_q = p.batch * p.heads * flash::scale_blocks(p.q_len) * int64_t{sizeof(float)};
+    const int64_t of_kv =
+        p.batch * p.kv_heads * flash::scale_blocks(p.kv_len) * int64_t{sizeof(float)};
+    const char* const names[] = {"Q", "K", "V", "q_scale", "k_scale", "v_scale", "O", "LSE"};
+    const int64_t bytes[] = {p.q_size(),
+                             p.kv_size(),
+                             p.v_size(),
+                             of_q,
+                             of_kv,
+                             of_kv,
+                             p.o_size() * int64_t{sizeof(flash::Bfloat16)},
+                             p.lse_size() * int64_t{sizeof(float)}};
+    on_device(names, bytes, 6, x, workspace_bytes(p),
+              [&](void* const* there, void* memory) { start_e4m3(p, there, memory); });
+#else
+    start_e4m3(p, x, workspace);
+#endif
+}
+#endif
+
+#if !defined(RUNG_PLAIN) && !defined(RUNG_BACKWARD)
 /// `sizes`: pages, page stride, head stride, row stride, keys in a page, most pages of a sequence.
 template <class T>
 void start_paged(const flash::Problem& p, const int64_t* sizes, void* const* x, void* workspace) {
@@ -182,7 +219,7 @@ void run_paged(const flash::Problem& p, const int64_t* sizes, void* const* x, vo
 #endif
 }
 
-#ifndef RUNG_FP32
+#ifndef RUNG_PLAIN
 /// `totals`: rows of Q, rows of K and V.
 flash::PackedSequences line_of(const int64_t* totals, const int* cu_seqlens_q = nullptr,
                                const int* cu_seqlens_kv = nullptr) {
@@ -244,7 +281,7 @@ void run_packed(const flash::Problem& p, const int64_t* totals, void* const* x,
 #endif
 }
 
-#ifndef RUNG_FP32
+#ifndef RUNG_PLAIN
 /// Without a sink it is null, and so is dsink.
 template <class T>
 void start_window(const flash::Problem& p, void* const* x, float* sink, void* workspace) {
@@ -349,6 +386,8 @@ extern "C" int64_t rung_workspace_bytes([[maybe_unused]] const int64_t* sizes,
     return 0;
 #elif defined(RUNG_FP32)
     return workspace_of<float>(problem(sizes, 1, causal));
+#elif defined(RUNG_E4M3)
+    return workspace_bytes(problem(sizes, 1, causal));
 #else
     return workspace_of<flash::Half>(problem(sizes, 1, causal));
 #endif
@@ -357,7 +396,7 @@ extern "C" int64_t rung_workspace_bytes([[maybe_unused]] const int64_t* sizes,
 /// The same for a line of `totals`: rows of Q, rows of K and V.
 extern "C" int64_t rung_workspace_bytes_packed([[maybe_unused]] const int64_t* sizes,
                                                [[maybe_unused]] const int64_t* totals) {
-#if defined(RUNG_ON_SIMT) || defined(RUNG_FP32)
+#if defined(RUNG_ON_SIMT) || defined(RUNG_PLAIN)
     return 0;
 #else
     return workspace_of_line(problem(sizes, 1, 0), line_of(totals));
@@ -366,17 +405,20 @@ extern "C" int64_t rung_workspace_bytes_packed([[maybe_unused]] const int64_t* s
 
 /// Starts the rung on a stream of a GPU, and does not wait for its end; on the CPU it has ended on
 /// return. `tensors` are Q, K, V, O and LSE, for a backward rung Q, K, V, O, LSE, dO, dQ, dK and
-/// dV. `workspace` begins at a multiple of 256 bytes, and belongs to this call until its work has
-/// ended. Returns 0, or with the reason in `message` 2 for a wrong argument and 1 for what else may
-/// happen.
+/// dV; in e4m3 the scales of Q, K and V stand behind V, and O is in bf16. `workspace` begins at a
+/// multiple of 256 bytes, and belongs to this call until its work has ended. Returns 0, or with the
+/// reason in `message` 2 for a wrong argument and 1 for what else may happen.
 extern "C" int rung_attention(int bf16, const int64_t* sizes, float scale, int causal,
                               void* const* tensors, void* workspace, int device, void* stream,
                               char* message, size_t message_size) {
     const auto work = [&] {
         const flash::Problem p = valid_problem(sizes, scale, causal);
         work_on(device, stream);
-#ifdef RUNG_FP32
+#if defined(RUNG_FP32)
         run<float>(p, tensors, workspace);
+        (void)bf16;
+#elif defined(RUNG_E4M3)
+        run_e4m3(p, tensors, workspace);
         (void)bf16;
 #else
         bf16 != 0 ? run<flash::Bfloat16>(p, tensors, workspace)
@@ -397,7 +439,7 @@ extern "C" int rung_attention_window([[maybe_unused]] int bf16, const int64_t* s
         [[maybe_unused]] const flash::Problem p =
             valid_problem(sizes, scale, causal, window, tensors[3] != nullptr);
         work_on(device, stream);
-#ifdef RUNG_FP32
+#ifdef RUNG_PLAIN
         knows_no_window();
 #else
         bf16 != 0 ? run_window<flash::Bfloat16>(p, tensors, workspace)
@@ -418,7 +460,7 @@ extern "C" int rung_attention_paged([[maybe_unused]] int bf16, const int64_t* si
     const auto work = [&] {
         [[maybe_unused]] const flash::Problem p = valid_problem(sizes, scale, causal);
         work_on(device, stream);
-#if defined(RUNG_FP32) || defined(RUNG_BACKWARD)
+#if defined(RUNG_PLAIN) || defined(RUNG_BACKWARD)
         attention_paged<float>();
 #else
         bf16 != 0 ? run_paged<flash::Bfloat16>(p, cache, tensors, workspace)
@@ -439,7 +481,7 @@ extern "C" int rung_attention_packed([[maybe_unused]] int bf16, const int64_t* s
     const auto work = [&] {
         [[maybe_unused]] const flash::Problem p = valid_problem(sizes, scale, causal);
         work_on(device, stream);
-#ifdef RUNG_FP32
+#ifdef RUNG_PLAIN
         knows_no_line();
 #else
         bf16 != 0 ? run_packed<flash::Bfloat16>(p, totals, tensors, workspace)

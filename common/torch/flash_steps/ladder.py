@@ -44,7 +44,7 @@ class Rung:
     number: str  # "13": where it stands, and nothing else
     name: str  # "flash_attention_2"
     parent: str  # the name of the rung that it changes; "" for a new start
-    types: tuple[str, ...]  # of "fp32", "fp16" and "bf16"
+    types: tuple[str, ...]  # of "fp32", "fp16", "bf16" and "e4m3"
     head_dims: tuple[int, ...]  # () for any
     capability: str  # the GPU's, at least: "9.0"; "" for a rung on the CPU
     processes: bool  # whether several of them can share its work, which takes MPI
@@ -97,7 +97,7 @@ class Rung:
     @property
     def dtype(self) -> str:
         """The type that it is timed in."""
-        return "bf16" if self.tensor else "fp32"
+        return "bf16" if "bf16" in self.types else self.types[0]
 
 
 def parse(text: str, root: Path = ROOT) -> list[Rung]:
