@@ -325,6 +325,9 @@ TEST_CASE("gradients: the oracle, sequence by sequence, agrees with the golden l
             judged(golden, g, as_floats(g.d_q), as_floats(g.d_k), as_floats(g.d_v));
         CHECK(verdict.message == "");
         CHECK(verdict.ok);
+        for (const GradientError& one : {verdict.d_q, verdict.d_k, verdict.d_v}) {
+            CHECK((one.bound > 0 && one.error <= one.bound));
+        }
         CHECK(verdict.rows == shape.problem.heads * shape.total_q());
     }
     CHECK(files == 5);
@@ -341,6 +344,8 @@ TEST_CASE("gradients of wrong sequences are rejected") {
     const Verdict verdict = judged(golden, g, line.d_q, line.d_k, line.d_v);
     CHECK(!verdict.ok);
     CHECK(verdict.message.starts_with("sequence "));
+    const GradientError found[] = {verdict.d_q, verdict.d_k, verdict.d_v};
+    CHECK(std::ranges::any_of(found, [](const auto& one) { return one.error > one.bound; }));
 }
 
 TEST_CASE("gradients that have no other side must be 0") {

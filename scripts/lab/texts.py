@@ -178,6 +178,21 @@ def errors_of(
     return worst
 
 
+def results_of(calls: dict[str, Callable[[], dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """{program: what it gives}, without libraries that refuse the case."""
+    results = {}
+    for name, call in calls.items():
+        if name in RUNGS:
+            results[name] = call()
+            continue
+        try:
+            with timing.what_it_cannot():
+                results[name] = call()
+        except RuntimeError as error:
+            cli.say(f"  {name} left out: {str(error).splitlines()[0]}")
+    return results
+
+
 def measure(
     torch: ModuleType,
     programs: dict[str, Packed],
@@ -194,11 +209,12 @@ def measure(
     tensors = [torch.randn(shape, generator=drawn, device=device).bfloat16() for shape in shapes]
     ends = timing.ends_of(torch, lengths, device)
     rest = forward_of(torch, tensors, lengths, causal) if backward else []
-    calls = {
+    calls: dict[str, Callable[[], dict[str, Any]]] = {
         name: partial(one, *tensors, ends, max(lengths), causal, *rest)
         for name, one in programs.items()
     }
-    results = {name: call() for name, call in calls.items()}
+    results = results_of(calls)
+    calls = {name: calls[name] for name in results}
     errors = errors_of(torch, results, tensors, rest, lengths, causal)
     for name, share in errors.items():
         if not share <= 1:

@@ -223,8 +223,8 @@ def quieten_flash_attention_4() -> None:
 
 @contextlib.contextmanager
 def what_it_cannot() -> Iterator[None]:
-    """FA4 refuses a case by errors of many types, its compiler's among them. They become the one
-    that leaves a library out."""
+    """A library refuses a case by errors of many types, FA4's compiler's among them. They become
+    the one that leaves it out."""
     try:
         yield
     except Exception as error:

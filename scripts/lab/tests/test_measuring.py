@@ -309,6 +309,17 @@ def test_flash_attention_4_gets_lines_and_where_their_texts_end(flash_attention_
     assert list(tensors) == [q, k, v, o, do, "lse"]
 
 
+def test_a_library_that_refuses_a_line_is_left_out(capsys):
+    def refuses():
+        raise AssertionError("head_dim\nmore")
+
+    rung = dict.fromkeys(texts.RUNGS[1:], lambda: {"dq": 1})
+    assert texts.results_of({"FA4": refuses, **rung}) == {"backward_packed": {"dq": 1}}
+    assert "FA4 left out: AssertionError: head_dim\n" in capsys.readouterr().err
+    with pytest.raises(AssertionError):
+        texts.results_of(dict.fromkeys(texts.RUNGS[1:], refuses))
+
+
 def test_a_window_has_the_flops_of_its_pairs():
     case = harness.problem(2, 3, 5, 64, True)
     assert harness.title(case | {"window": 2}) == "(2, 3, 5, 64) window 2"
