@@ -16,7 +16,8 @@ namespace flash::reference {
 /// Of e4m3, with O in bf16, O_i may be off by (2^-4 + c A_i) max|V| sqrt(sum_j P_ij^2) more, and
 /// LSE_i by c A_i in place of 2^-19 A_i. P is rounded to e4m3, which changes a weight by up to 2^-4
 /// of itself; and scores come out of an accumulator with 13 bits behind the point, which cuts each
-/// of their d products by 2^-14 of the sum on average: c = d 2^-14. What changes all weights alike
+/// of their d products by half of its last bit on average, 2^-14 of the sum so far, and that is half
+/// of the whole: c = d 2^-15. What changes all weights alike
 /// leaves O as it is, and errors that are independent of each other add up as their squares do.
 /// floor = 1e-5 min(1, max|V|), and the smallest numbers of the type, which are coarse.
 /// The second line of O holds whatever the scores are, because O is an average of V, and of 0 if
