@@ -5,8 +5,8 @@
 // in an accumulator of 14 bits, so that a sum over all keys loses what is small. Here a tile's P V
 // is a sum of its own, and fp32 adds those up:
 //
-//      overlap   S = Q K^T   P = 2^(S - m)            O += P V
-//      here      S = Q K^T   P = 2^(S - m_tile + 8)   O += 2^(m_tile - m - 8) v_scale (P V)
+//      overlap   S = Q K^T   P = 2^(S - m)        O += P V
+//      here      S = Q K^T   P = 2^(S - m_tile)   O += 2^(m_tile - m) v_scale (P V)
 //
 // Since the second level multiplies by a factor anyway, P may have a maximum of its own in each
 // tile and row. Beside a key that towers over all others, the weights in other tiles then keep
