@@ -122,7 +122,7 @@ Expectation expect(const Problem& p, const Inputs& inputs, std::vector<bool> ign
 
     // what of A a score may be off by: some units of fp32, or what the tensor cores cut off
     const bool e4m3 = inputs.dtype == DType::e4m3;
-    const double cut = e4m3 ? static_cast<double>(p.head_dim) * 0x1p-14 : 0;
+    const double cut = e4m3 ? static_cast<double>(p.head_dim) * 0x1p-15 : 0;
 
     Expectation e;
     e.ignored = std::move(ignored_rows);

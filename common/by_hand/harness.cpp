@@ -23,6 +23,7 @@
 #include "common/harness/program/limits.cpp"
 #include "common/harness/program/program.cpp"
 #include "common/harness/program/progress.cpp"
+#include "common/harness/program/quantise.cpp"
 #include "common/harness/program/random.cpp"
 #include "common/harness/program/run_report_text.cpp"
 #include "common/harness/program/rung.cpp"

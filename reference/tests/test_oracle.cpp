@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/harness/files/safetensors.hpp"
+#include "common/harness/program/quantise.hpp"
 #include "reference/oracle.hpp"
 
 namespace {
@@ -90,6 +91,16 @@ std::vector<float> normal(int64_t size, uint64_t seed) {
 }
 
 } // namespace
+
+TEST_CASE("numbers of 8 bits and their scales are those that PyTorch makes") {
+    SafetensorsReader file(FLASH_GOLDEN_DIR "/e4m3_blocks.safetensors");
+    for (const std::string name : {"q", "k", "v"}) {
+        const std::vector<int64_t>& shape = file.info(name).shape;
+        std::vector<float> values = file.read(name + "_before");
+        CHECK(quantise(values, shape.at(2), shape.at(3)) == file.read(name + "_scale"));
+        CHECK(values == file.read(name));
+    }
+}
 
 TEST_CASE("the golden vectors cover every row of the function's table") {
     const auto& files = all_golden();

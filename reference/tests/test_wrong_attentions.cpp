@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -142,6 +143,110 @@ std::vector<Suspect> suspects_with_two_dims() {
         {of_two_dims<Defect::sums_d_v_columns>("scores over d_v columns"), "LSE at"},
         {of_two_dims<Defect::scale_of_d_v>("scale 1 / sqrt(d_v)"), "LSE at"},
         {of_two_dims<Defect::first_panel_of_V>("64 columns of V serve for all"), "O at"},
+    };
+}
+
+// What goes wrong with the scales of e4m3, and with sums of it.
+enum class Eight { right, no_k_scale, no_v_scale, first_scale, blocks_of_64, narrow_sums };
+
+// The tensor that numbers in e4m3 stand for; `block` rows have a scale.
+std::vector<float> numbers(const E4m3* x, const float* scale, int64_t heads, int64_t rows,
+                           int64_t d, Eight mistake) {
+    const int64_t block = mistake == Eight::blocks_of_64 ? 64 : scale_block;
+    std::vector<float> all(static_cast<size_t>(heads * rows * d));
+    for (int64_t n = 0; n < heads * rows * d; ++n) {
+        const int64_t row = n / d % rows, own = std::min(row / block, scale_blocks(rows) - 1);
+        const int64_t which = mistake == Eight::first_scale ? 0 : own;
+        const float of_row =
+            scale == nullptr ? 1 : scale[n / d / rows * scale_blocks(rows) + which];
+        all[static_cast<size_t>(n)] = to_float(x[n]) * of_row;
+    }
+    return all;
+}
+
+// x without what lies more than 13 bits below `largest`.
+float cut(float x, float largest) {
+    const float unit = std::ldexp(1.0f, std::ilogb(largest) - 13);
+    return std::trunc(x / unit) * unit;
+}
+
+// O once more, added up in one accumulator that keeps 13 bits behind the point.
+void add_up_narrow(const Problem& p, const std::vector<float>& Q, const std::vector<float>& K,
+                   const std::vector<float>& V, const float* LSE, std::vector<float>& O) {
+    for (int64_t n = 0; n < p.o_size(); ++n) {
+        const int64_t d = p.head_dim, row = n / d, h = row / p.q_len % p.heads,
+                      b = row / p.q_len / p.heads;
+        if (std::abs(LSE[row]) > 1000) { // its rounding is larger than what this is about
+            continue;
+        }
+        float sum = 0;
+        for (int64_t j = 0; j < p.visible_keys(row % p.q_len); ++j) {
+            const auto key = static_cast<size_t>(p.kv_offset(b, h) + j * d);
+            float score = 0;
+            for (int64_t x = 0; x < d; ++x) {
+                const auto of_d = static_cast<size_t>(x);
+                score += Q[static_cast<size_t>(row * d) + of_d] * K[key + of_d];
+            }
+            const float weight = std::exp(p.scale * score - LSE[row]);
+            const float term = weight * V[key + static_cast<size_t>(n % d)];
+            const float largest = std::max(std::abs(sum), std::abs(term));
+            sum = largest > 0x1p-100f ? cut(sum, largest) + cut(term, largest) : sum + term;
+        }
+        O[static_cast<size_t>(n)] = sum;
+    }
+}
+
+template <Defect defect, Eight mistake>
+void in_e4m3(const Problem& p, const E4m3* Q, const E4m3* K, const E4m3* V, const float* q_scale,
+             const float* k_scale, const float* v_scale, Bfloat16* O, float* LSE) {
+    const float* const of_k = mistake == Eight::no_k_scale ? nullptr : k_scale;
+    const float* const of_v = mistake == Eight::no_v_scale ? nullptr : v_scale;
+    const int64_t kv_heads = p.batch * p.kv_heads;
+    const std::vector<float> q =
+        numbers(Q, q_scale, p.batch * p.heads, p.q_len, p.head_dim, Eight::right);
+    const std::vector<float> k = numbers(K, of_k, kv_heads, p.kv_len, p.head_dim, mistake);
+    const std::vector<float> v = numbers(V, of_v, kv_heads, p.kv_len, p.head_dim, mistake);
+    std::vector<float> o(static_cast<size_t>(p.o_size()));
+    tests::attention<defect, float>(p, q.data(), k.data(), v.data(), nullptr, o.data(), LSE);
+    if (mistake == Eight::narrow_sums) {
+        add_up_narrow(p, q, k, v, LSE, o);
+    }
+    std::ranges::transform(o, O, from_float<Bfloat16>);
+}
+
+template <Defect defect, Eight mistake = Eight::right>
+Suspect eight(const char* name, const char* sign) {
+    return {{.name = name, .e4m3 = in_e4m3<defect, mistake>}, sign};
+}
+
+// Mistakes about e4m3, and others that its wide bounds must still reject.
+std::vector<Suspect> suspects_in_e4m3() {
+    return {
+        eight<Defect::none, Eight::no_k_scale>("K without its scales", "LSE at"),
+        eight<Defect::none, Eight::no_v_scale>("V without its scales", "O at"),
+        eight<Defect::none, Eight::first_scale>("the first scale of a head for all blocks", "at"),
+        eight<Defect::none, Eight::blocks_of_64>("blocks of 64 rows", "at"),
+        eight<Defect::none, Eight::narrow_sums>("O in one accumulator of 14 bits", "O at"),
+        eight<Defect::drops_last_partial_tile>("drops the last partial tile of keys", "LSE at"),
+        eight<Defect::drops_last_key>("drops the last key", "LSE at"),
+        eight<Defect::overlapping_last_tile>("last tile of keys overlaps the one before", "LSE at"),
+        eight<Defect::unmasked_padding>("counts the zeros that pad the last tile", "LSE at"),
+        eight<Defect::drops_last_query_tile>("drops the last partial tile of queries", "O at"),
+        eight<Defect::forgets_to_rescale_o>("forgets to rescale O", "O at"),
+        eight<Defect::forgets_to_rescale_l>("forgets to rescale l", "LSE at"),
+        eight<Defect::forgets_to_divide>("forgets to divide by l", "O at"),
+        eight<Defect::never_raises_the_maximum>("never raises the maximum", "O at"),
+        eight<Defect::top_left_causal>("causal mask aligned top-left", "LSE at"),
+        eight<Defect::causal_without_diagonal>("causal mask hides the diagonal", "LSE at"),
+        eight<Defect::causal_one_too_many>("causal mask shows one key too many", "LSE at"),
+        eight<Defect::finite_mask>("masks with -FLT_MAX, not -inf", "expected -inf"),
+        eight<Defect::blind_rows_nan>("gives 0 / 0 in rows that see nothing", "O at"),
+        eight<Defect::lse_base_2>("LSE in base 2", "LSE at"),
+        eight<Defect::lse_without_maximum>("LSE without the maximum", "LSE at"),
+        eight<Defect::kv_head_modulo>("head h reads K/V head h % H_kv", "LSE at"),
+        eight<Defect::ignores_scale>("ignores scale", "LSE at"),
+        eight<Defect::all_zeros>("O all zeros, LSE right", "O is zero everywhere"),
+        eight<Defect::hides_nan>("turns NaN rows into 0", "is finite"),
     };
 }
 
@@ -319,6 +424,16 @@ TEST_CASE("problems with two head dims reject every mistake about them, and noth
             CAPTURE(c.group(), c.name());
             CHECK(joined(conformance::judge(correct, conformance::prepare(c))) == "");
         }
+    }
+}
+
+TEST_CASE("the full list rejects every mistake in e4m3, and nothing right") {
+    const List list = conformance::full(scope(DType::e4m3));
+    reject_all("list `full`, e4m3", list, DType::e4m3, true, suspects_in_e4m3());
+    const Rung& correct = rung_of(eight<Defect::none>("correct", "").rung);
+    for (const Case& c : list.cases) {
+        CAPTURE(c.group(), c.name());
+        CHECK(joined(conformance::judge(correct, conformance::prepare(c))) == "");
     }
 }
 

@@ -185,7 +185,8 @@ def unit_of(rung: Rung) -> str:
 
 def compulsory_bytes(case: Row, dtype: str) -> int:
     """Q, K and V read once, O and LSE written once."""
-    return case["B"] * case["H"] * case["N_q"] * (4 * case["d"] * (4 if dtype == "fp32" else 2) + 4)
+    of_element = {"fp32": 16, "e4m3": 5}.get(dtype, 8)  # of Q, K, V and O
+    return case["B"] * case["H"] * case["N_q"] * (of_element * case["d"] + 4)
 
 
 def time_rung(rung: Rung, path: Path, backend: str, case: Row, plan: Plan) -> Row:

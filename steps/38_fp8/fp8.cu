@@ -5,8 +5,8 @@
 // in an accumulator of 14 bits, so that a sum over all keys loses what is small. Here a tile's P V
 // is a sum of its own, and fp32 adds those up:
 //
-//      overlap   S = Q K^T   P = 2^(S - m)            O += P V
-//      here      S = Q K^T   P = 2^(S - m_tile + 8)   O += 2^(m_tile - m - 8) v_scale (P V)
+//      overlap   S = Q K^T   P = 2^(S - m)        O += P V
+//      here      S = Q K^T   P = 2^(S - m_tile)   O += 2^(m_tile - m) v_scale (P V)
 //
 // Since the second level multiplies by a factor anyway, P may have a maximum of its own in each
 // tile and row. Beside a key that towers over all others, the weights in other tiles then keep
@@ -52,18 +52,24 @@ struct Task : flash::Task {
 
 template <int head_dim> struct Tiles {
     static constexpr int d = head_dim;
-    static constexpr int stages = 3;   // tiles of K, tiles of V, and tiles of V transposed
-    static constexpr int Q_stages = 2; // tiles of Q
+    // tiles of K, tiles of V, and tiles of V transposed
+    static constexpr int stages = d == 256 ? 2 : 3;
+    static constexpr int Q_stages = d == 256 ? 1 : 2; // tiles of Q
     static constexpr int consumers = 2;
-    static constexpr int Br = 64 * consumers; // queries
-    static constexpr int Bc = 128;            // keys: a block of scales
+    static constexpr int Br = 64 * consumers;      // queries
+    static constexpr int Bc = d == 256 ? 64 : 128; // keys: a block of scales, or half of one
     static_assert(flash::scale_block % Bc == 0 && flash::scale_block % 64 == 0);
     // Two elements of 8 bits are one of a swizzled tile.
     using Q = flash::SwizzledTile<d / 2, 64>; // of one consumer
     using KV = flash::SwizzledTile<d / 2, Bc>;
     static constexpr int V_columns = d + 8; // V's own, and ones
     using Vt = flash::SwizzledTile<Bc / 2, V_columns>;
-    using O = flash::SwizzledTile<d, 64>; // of one consumer
+    // P V of a tile comes in pieces where registers do not suffice. Each has 8 columns more, of
+    // which the last piece's are the ones.
+    static constexpr int pieces = d == 256 ? 4 : 1;
+    static constexpr int piece_columns = d / pieces + 8;
+    static constexpr int piece_bytes = d / pieces * Vt::row_bytes; // from one to the next
+    using O = flash::SwizzledTile<d, 64>;                          // of one consumer
 
     static constexpr int threads = warpgroup * (consumers + 1);
     // A thread's registers, as in persistent_blocks.
@@ -112,7 +118,9 @@ template <class Tiles> struct Transposer {
     /// 16 columns, all keys: first all loads, so that none waits for a store.
     __device__ void transpose(const char* V, char* Vt, int columns16) const {
         constexpr int keys32 = Tiles::Bc / 32;
-        V += from ^ 16 * columns16; // a chunk further on, as in SwizzledTile::fragment
+        // chunks further on, as in SwizzledTile::fragment
+        const int panel = columns16 / KV_tile::chunks * KV_tile::rows * KV_tile::row_bytes;
+        V += (from ^ 16 * (columns16 % KV_tile::chunks)) + panel;
         Vt += 16 * columns16 * Vt_tile::row_bytes;
         uint32_t V_reg[keys32][4]; // 8 keys each
 #pragma unroll
@@ -269,20 +277,31 @@ __device__ inline void pack_P(uint32_t (&P)[k32][4], const float (&S)[4 * k32][4
     }
 }
 
-/// The second level: O, and the sum of the rounded weights, take a tile's P V.
-template <int fragments>
-__device__ inline void add_tile(float (&O_reg)[fragments][4], Rows& rows,
-                                const float (&PV_reg)[fragments + 1][4], const float (&to_O)[2],
-                                float v_scale) {
+/// The second level: O, and the sum of the rounded weights, take a tile's P V. Its first piece has
+/// been asked for; the others follow, one after the other, in the same registers.
+template <class Tiles, int fragments>
+__device__ inline void add_tile(float (&O_reg)[Tiles::d / 8][4], Rows& rows,
+                                float (&PV_reg)[fragments][4],
+                                const uint32_t (&P_reg)[Tiles::Bc / 32][4], uint64_t Vt,
+                                const float (&to_O)[2], float v_scale) {
+    constexpr int columns8 = fragments - 1; // of O in a piece
     const float scaled[2] = {to_O[0] * v_scale, to_O[1] * v_scale};
 #pragma unroll
-    for (int n = 0; n < fragments; ++n) {
-        for (int c = 0; c < 4; ++c) {
-            O_reg[n][c] = fmaf(PV_reg[n][c], scaled[c / 2], O_reg[n][c]);
+    for (int piece = 0; piece < Tiles::pieces; ++piece) {
+        if (piece > 0) {
+            start_PV(PV_reg, P_reg, flash::advance(Vt, piece * Tiles::piece_bytes));
+        }
+        flash::wgmma_wait<0>(PV_reg);
+#pragma unroll
+        for (int n = 0; n < columns8; ++n) {
+            for (int c = 0; c < 4; ++c) {
+                float& O = O_reg[piece * columns8 + n][c];
+                O = fmaf(PV_reg[n][c], scaled[c / 2], O);
+            }
         }
     }
-    for (int r = 0; r < 2; ++r) { // the column of ones
-        rows.l_rounded[r] = fmaf(PV_reg[fragments][2 * r], to_O[r], rows.l_rounded[r]);
+    for (int r = 0; r < 2; ++r) { // the column of ones, behind the last piece
+        rows.l_rounded[r] = fmaf(PV_reg[columns8][2 * r], to_O[r], rows.l_rounded[r]);
     }
 }
 
@@ -313,10 +332,10 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
 
     Rows rows;
     float keep[2], to_O[2], to_O_before[2];
-    float O_reg[d / 8][4] = {};            // C fragments: 16 rows x 8 columns each
-    float PV_reg[Tiles::V_columns / 8][4]; // the same of one tile's P V, with the ones
-    float S_reg[Bc / 8][4];                // C fragments: 16 rows x 8 keys each
-    uint32_t P_reg[Bc / 32][4];            // A fragments: 16 rows x 32 keys each
+    float O_reg[d / 8][4] = {};                // C fragments: 16 rows x 8 columns each
+    float PV_reg[Tiles::piece_columns / 8][4]; // the same of a piece of one tile's P V
+    float S_reg[Bc / 8][4];                    // C fragments: 16 rows x 8 keys each
+    uint32_t P_reg[Bc / 32][4];                // A fragments: 16 rows x 32 keys each
 
     flash::RingPlace<Tiles::stages> before = KV; // the tile whose P V has not been asked for yet
     float q_scale = 0;
@@ -344,7 +363,8 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
         smem.K.wait(KV); // the tile of K has landed
         // S of this tile, and P V of the tile before
         start_S<Tiles>(S_reg, Q_desc, flash::advance(K_desc, KV.stage * KV_tile::bytes));
-        start_PV(PV_reg, P_reg, flash::advance(V_desc, before.stage * Vt_tile::bytes));
+        const uint64_t V_before = flash::advance(V_desc, before.stage * sizeof(Vt_tile));
+        start_PV(PV_reg, P_reg, V_before);
         // S is there, while P V goes on
         flash::wgmma_wait<1>(S_reg);
         smem.K.release(KV);    // this warp's product no longer reads the tile of K
@@ -358,14 +378,13 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
                 to_O_before[r] *= keep[r];
             }
         }
-        const float scale = v_scale[block - 1]; // of the tile before
+        const float scale = v_scale[(j0 - Bc) / flash::scale_block]; // of the tile before
         // The tile of V has been transposed, for the next P V. This wait stands before the next
         // one, as in overlap.
         smem.Vt.wait(KV);
-        flash::wgmma_wait<0>(PV_reg);
+        add_tile<Tiles>(O_reg, rows, PV_reg, P_reg, V_before, to_O_before, scale);
         smem.Vt.release(before); // this warp's product no longer reads the tile of V
-        add_tile(O_reg, rows, PV_reg, to_O_before, scale);
-        pack_P(P_reg, S_reg); // now that P V no longer reads P_reg
+        pack_P(P_reg, S_reg);    // now that P V no longer reads P_reg
         for (int r = 0; r < 2; ++r) {
             to_O_before[r] = to_O[r];
         }
@@ -374,10 +393,11 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
     }
     smem.Q.release(Q); // this warp has read the number of the tile, and its products no longer Q
     if (keys > 0) {    // the last P V, which has no S beside it
-        start_PV(PV_reg, P_reg, flash::advance(V_desc, before.stage * Vt_tile::bytes));
-        flash::wgmma_wait<0>(PV_reg);
+        const uint64_t V_before = flash::advance(V_desc, before.stage * sizeof(Vt_tile));
+        const float scale = v_scale[(j0 - Bc) / flash::scale_block];
+        start_PV(PV_reg, P_reg, V_before);
+        add_tile<Tiles>(O_reg, rows, PV_reg, P_reg, V_before, to_O_before, scale);
         smem.Vt.release(before); // as above
-        add_tile(O_reg, rows, PV_reg, to_O_before, v_scale[(j0 - Bc) / flash::scale_block]);
     }
     // No row here sees the other tiles; each is given back once it is there. Whoever has waited for
     // the tile of V before knows that all readers of K have released what was in this place.

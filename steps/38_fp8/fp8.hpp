@@ -5,7 +5,7 @@
 
 namespace fp8 {
 
-inline constexpr int head_dims[] = {64, 128};
+inline constexpr int head_dims[] = {64, 128, 256};
 
 /// O and LSE of every head; the pointers are device memory, and the work may still run when this
 /// returns.

@@ -132,9 +132,10 @@ std::optional<Options> parse_options(Rung& rung, int argc, const char* const* ar
     add(app, "--scale", "S", options.scale, "Factor on Q K^T (1/sqrt(d))")
         ->check(number<float>("a number"));
     std::string type;
+    const bool scaled = types.at(0) == DType::e4m3;
     add(app, "--dtype", "TYPE", type,
         "Type of Q, K, V and O: " + joined(types, dtype_name) + " (" + dtype_name(types.at(0)) +
-            ")")
+            ")" + (scaled ? "; with a scale for each 128 rows, and O is in bf16" : ""))
         ->check(CLI::IsMember({"fp32", "fp16", "bf16", "e4m3"}).description(""));
     add(app, "--seed", "N", options.seed, "Seed of the random input, N(0, 1) (0)")
         ->check(of_64_bits(number<uint64_t>("a whole number, 0 or more")));

@@ -5,7 +5,8 @@ these problems, and dQ, dK and dV (fp64), with a sink also dsink, by PyTorch's a
 same definition. Q, K, V and the sink are those of the file above.
 
 They pin the oracle of reference/oracle.cpp. Each file holds q, k, v (fp32, fp16 or bf16), o and lse
-(fp64), with a sink also sink (fp32), and in its metadata `scale`, `causal` and, with a window,
+(fp64), with a sink also sink (fp32), for e4m3 q, k and v as they were before, q_before and so on,
+and the scales, q_scale and so on, and in its metadata `scale`, `causal` and, with a window,
 `window`. The answers are computed from the definition: an explicit bottom-right mask, softmax and
 logsumexp. PyTorch's own is_causal is not used, because it aligns the mask top-left when
 N_q != N_kv. Each answer is compared with scaled_dot_product_attention's math path before it is
@@ -20,10 +21,12 @@ from typing import NamedTuple
 import torch
 from safetensors.torch import load_file, save_file
 
+from lab import e4m3
 from lab.ladder import ROOT
 
 GOLDEN = ROOT / "reference/golden"
 TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+TYPES["e4m3"] = torch.float32  # numbers times scales
 
 
 class Case(NamedTuple):
@@ -81,6 +84,7 @@ outliers              1  1  1     40   40    64   -       -      fp32   outliers
 tiny_values           1  1  1     14   22    32   -       -      fp32   tiny_values   -          V around 1e-20
 fp16                  1  2  1     18   34    64   -       -      fp16   -             yes        fp16 inputs
 bf16_causal           1  2  1     18   34    64   yes     -      bf16   -             yes        bf16 inputs, causal
+e4m3_blocks           1  1  1     140  300   8    yes     -      e4m3   blocks        -          e4m3 inputs, causal: blocks of all sizes, one of zeros
 """  # noqa: E501
 
 
@@ -169,6 +173,11 @@ def make_inputs(case: Case) -> tuple[torch.Tensor, ...]:
         )
     elif case.inputs == "tiny_values":
         v = v * 1e-20
+    elif case.inputs == "blocks":  # of 128 rows, each with a scale
+        q[:, :, 128:] *= 1e-3
+        k[:, :, 128:256] = 0
+        v[:, :, :128] *= 1e4
+        v[:, :, 256:] *= 1e-30
     return tuple(x.to(TYPES[case.dtype]) for x in (q, k, v))
 
 
@@ -260,7 +269,14 @@ def main(options: argparse.Namespace) -> int:
             tensors = {name: x.contiguous() for name, x in zip(names, made)}
         else:
             q, k, v = make_inputs(case)
+            more: dict[str, torch.Tensor] = {}
+            if case.dtype == "e4m3":
+                more = dict(zip(("q_before", "k_before", "v_before"), (q, k, v)))
+                numbers = e4m3.checked_on(torch, q, k, v)
+                q, k, v = (numbers.pop(name) for name in "qkv")
+                more |= numbers
             tensors = dict(zip(("q", "k", "v", "o", "lse"), (q, k, v, *attention(case, q, k, v))))
+            tensors |= more
         causal = "yes" if case.causal else "no"
         metadata = {"about": case.about, "scale": repr(scale_of(case)), "causal": causal}
         if case.window:
