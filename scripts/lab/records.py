@@ -96,7 +96,7 @@ COLUMNS = set(METRICS) | set(
     spread repetitions tflops gb_per_s compulsory_bytes extra_bytes backend of_allowed_error
     checked_rows unit code clock power kernel architecture stack spill_stores spill_loads
     static_shared what value reason problem counter gpu simt must_be_equal tool runs reported
-    variant input seeds
+    variant input seeds rms_error
     o_error lse_error Br Bc shared_bytes predicted_bytes step loss host_us ranks processes
     """.split()
 )

@@ -62,12 +62,15 @@ def test_what_makes_no_sense_is_one_line(capsys):
         assert len(capsys.readouterr().err.splitlines()) == 1, wrong
 
 
-@pytest.mark.parametrize("command", ["backward_window --window 128", "two_head_dims --head-dim-v 128"])
+@pytest.mark.parametrize(
+    "command", ["backward_window --window 128", "two_head_dims --head-dim-v 128"]
+)
 def test_a_record_has_a_column_for_what_makes_a_problem(command, tmp_path):
     parser = argparse.ArgumentParser()
     compare.add_arguments(parser)
     options = parser.parse_args([*command.split(), "--problem", "1,2,64,192"])
-    rows = [{"program": "a", "kind": "rung", **case} for case in compare.cases(options)]
+    measured = {"tflops": 1.0, "rms_error": 0.1, "of_allowed_error": 0.5}
+    rows = [{"program": "a", "kind": "rung", **one, **measured} for one in compare.cases(options)]
     assert records.read(records.write(tmp_path / "a.json", {}, rows))["rows"] == rows
 
 
