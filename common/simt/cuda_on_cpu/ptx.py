@@ -1,4 +1,5 @@
-"""Inline PTX: single instructions that have a twin in common/simt/instructions/inline_ptx.hpp.
+"""Inline PTX: instructions that have a twin in common/simt/instructions/inline_ptx.hpp, with the
+registers and the jumps of a statement.
 
 What is not understood in full, each modifier and each operand, is refused by its name.
 """
@@ -46,6 +47,8 @@ SPECIAL_64 = {"clock64": "clock64()", "globaltimer": "clock64()"}
 # and in global memory, @ one of either; _ a result that nobody wants; ? may be
 # missing. Braces hold as many as the digit says, or as the opcode's .v2, .v4, .x1, .x2 or .x4.
 #
+# p is a predicate that is a result, q one that is read.
+#
 # {0}, {1}, ... are the operands' texts in order, those in braces one by one, {all} all of them,
 # {results} all but the {last}, {type} the C++ type. Where d stands first, the text is its value.
 RULES = [
@@ -85,10 +88,59 @@ RULES = [
     (r"sqrt\.(approx|rn)(\.ftz)?\.f32", "d a", "sqrtf({1})"),
     (r"(sin|cos)\.approx(\.ftz)?\.f32", "d a", "{first}f({1})"),
     (r"tanh\.approx\.f32", "d a", "tanhf({1})"),
-    (r"fma\.rn((\.ftz)?\.f32|\.f64)", "d a a a", "fma({1}, {2}, {3})"),
+    (r"(fma|mad)\.rn((\.ftz)?\.f32|\.f64)", "d a a a", "fma({1}, {2}, {3})"),
     (r"(add|sub|mul)(\.rn)?((\.ftz)?\.f32|\.f64)", "d a a", "{1} {op} {2}"),
-    (r"(add|sub)\.[us](32|64)", "d a a", "{1} {op} {2}"),
-    (r"(and|or|xor)\.b(32|64)", "d a a", "{1} {op} {2}"),
+    (r"(add|sub)\.[us](16|32|64)", "d a a", PTX + "wrapped<{type}>({1}, {2}, '{op}')"),
+    (r"div\.(rn|approx|full)(\.ftz)?\.f32|div\.rn\.f64|div\.[us](32|64)", "d a a", "{1} / {2}"),
+    (r"rem\.[us](32|64)", "d a a", "{1} % {2}"),
+    (r"mul\.lo\.[us](16|32|64)", "d a a", PTX + "wrapped<{type}>({1}, {2}, '*')"),
+    (r"mul\.hi\.[us](32|64)", "d a a", PTX + "high_product<{type}>({1}, {2})"),
+    (r"mul\.wide\.[us](16|32)", "d a a", PTX + "wide_product<{type}>({1}, {2})"),
+    (r"mad\.lo\.[us](16|32|64)", "d a a a",
+     PTX + "wrapped<{type}>(" + PTX + "wrapped<{type}>({1}, {2}, '*'), {3}, '+')"),
+    (r"mad\.hi\.[us](32|64)", "d a a a",
+     PTX + "wrapped<{type}>(" + PTX + "high_product<{type}>({1}, {2}), {3}, '+')"),
+    *[(rf"mad\.wide\.{kind}{bits}", f"d a a a:{kind}{2 * bits}",
+       PTX + "wide_product<{type}>({1}, {2}) + {3}") for kind in "us" for bits in (16, 32)],
+    (r"(min|max)(\.ftz)?\.f32|(min|max)\.f64", "d a a", "f{first}({1}, {2})"),
+    (r"(min|max)\.[us](16|32|64)", "d a a", "std::{first}<{type}>({1}, {2})"),
+    (r"abs(\.ftz)?\.f32|abs\.f64", "d a", "fabs({1})"),
+    (r"abs\.s(32|64)", "d a", "std::abs({1})"),
+    (r"neg(\.ftz)?\.f32|neg\.f64|neg\.s(32|64)", "d a", "-{1}"),
+    (r"(and|or|xor)\.b(16|32|64)", "d a a", "static_cast<{type}>({1} {op} {2})"),
+    (r"not\.b(16|32|64)", "d a", "static_cast<{type}>(~{1})"),
+    (r"(and|or|xor)\.pred", "p q q", "{0} = {1} {op} {2}"),
+    (r"not\.pred", "p q", "{0} = !{1}"),
+    (r"(shl\.b|shr\.[usb])(16|32|64)", "d a a:u32", PTX + "shifted_{first}<{type}>({1}, {2})"),
+    (r"shf\.([lr])\.(wrap|clamp)\.b32", "d a a a", PTX + "funnel_{opcode}({1}, {2}, {3})"),
+    (r"bfe\.[us](32|64)", "d a a:u32 a:u32", PTX + "field<{type}>({1}, {2}, {3})"),
+    (r"bfi\.b(32|64)", "d a a a:u32 a:u32", PTX + "with_field<{type}>({1}, {2}, {3}, {4})"),
+    (r"prmt\.b32", "d a a a", "__byte_perm({1}, {2}, {3})"),
+    (r"lop3\.b32", "d a a a i", PTX + "of_three({1}, {2}, {3}, {4})"),
+    (r"popc\.b(32|64)", "d a", "__builtin_popcountll({1})"),
+    (r"clz\.b32", "d a", "__clz({1})"),
+    (r"clz\.b64", "d a", "__clzll({1})"),
+    (r"brev\.b32", "d a", "__brev({1})"),
+    (r"brev\.b64", "d a", "__brevll({1})"),
+    (r"selp\.([usb](16|32|64)|f32|f64)", "d a a q", "{3} ? {1} : {2}"),
+    (r"vote\.sync\.ballot\.b32", "d q i", "__ballot_sync({2}, {1})"),
+    (r"activemask\.b32", "d", "__activemask()"),
+    (r"redux\.sync\.(add|min|max|and|or|xor)\.[usb]32", "d a i",
+     "__reduce_{second}_sync({2}, {1})"),
+    (r"nanosleep\.u32", "i", "__nanosleep({0})"),
+    (r"trap", "", "__trap()"),
+    (r"cvta\.to\.global\.u64|cvta\.global\.u64", "d a", "{1}"),
+    (r"cvta\.to\.shared\.u64", "d a",
+     "__cvta_generic_to_shared(reinterpret_cast<const void*>({1}))"),
+    (r"cvta\.shared\.u64", "d a", "reinterpret_cast<uint64_t>(" + PTX + "shared_at({1}, 0))"),
+    (r"mbarrier\.arrive(\.release\.cta)?\.shared(::cta)?\.b64", "d s",
+     PTX + "mbarrier_arrive({1})"),
+    (r"mbarrier\.arrive\.expect_tx(\.release\.cta)?\.shared(::cta)?\.b64", "d s i",
+     PTX + "mbarrier_expect_tx({1}, {2})"),
+    # These wait where a GPU says "not yet", and a loop asks again.
+    (r"mbarrier\.(test|try)_wait(\.parity)?(\.(acquire|relaxed)\.cta)?\.shared(::cta)?\.b64",
+     "p s i i?", "{0} = (" + PTX + "mbarrier_wait({1}, {2}), true)"),
+    (r"mbarrier\.inval\.shared(::cta)?\.b64", "s", "void()"),
     (r"ld\.global(\.(nc|ca|cg|cs|lu|L1::\w+|L2::(64|128|256)B))*(\.v[24])?\.([usb](8|16|32|64)|f32|f64)",
      "D g", PTX + "load<{type}>({last}, {results})"),
     (r"ld\.shared(::cta)?(\.v[24])?\.([usb](8|16|32|64)|f32|f64)", "D s",
@@ -97,12 +149,43 @@ RULES = [
      PTX + "store<{type}>({all})"),
     (r"st\.shared(::cta)?(\.v[24])?\.([usb](8|16|32|64)|f32|f64)", "s W",
      PTX + "store<{type}>({all})"),
-    (r"red(\.relaxed\.gpu)?\.global\.add\.(f32|u32|s32|u64)", "g a", PTX + "add<{type}>({all})"),
     (r"griddepcontrol\.(wait|launch_dependents)", "", "void()"),
     (r"prefetchu?(\.global)?\.L[12](::evict_\w+)?|prefetch(\.\w+)?\.tensormap", "@", "void()"),
 ]  # fmt: skip
 SPACES = {"s": "shared_at", "g": "global_at", "@": "at"}
+SCOPE = "::flash::simt::Scope::"
+WHOLE_WARP = ("31", "0x1f", "0x1F")
 OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
+KIND = r"[usb](?:16|32|64)|f32|f64"
+# What has an order of its own, of all threads of a scope; an atomic operation is relaxed.
+ORDERED = re.compile(
+    r"(ld|st|atom|red)((?:\.(?:acquire|release|relaxed|acq_rel|volatile|cta|gpu|sys|global|shared"
+    rf"(?:::cta)?))*)(?:\.(add|min|max|and|or|xor|exch|inc|dec|cas))?\.({KIND})"
+)
+ORDERS = {
+    "ld": ("acquire", "relaxed", "volatile"),
+    "st": ("release", "relaxed", "volatile"),
+    "atom": ("acquire", "release", "relaxed", "acq_rel"),
+    "red": ("release", "relaxed"),
+}
+SCOPES = {"cta": "block", "gpu": "device", "sys": "system"}
+SETP = re.compile(
+    r"setp\.(eq|ne|lt|le|gt|ge|lo|ls|hi|hs|equ|neu|ltu|leu|gtu|geu|num|nan)"
+    rf"(?:\.(and|or|xor))?(\.ftz)?\.({KIND})"
+)
+COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+COMPARISONS |= {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
+# Those that a NaN fulfils are what the opposite is not.
+OPPOSITE = {"lt": ">=", "le": ">", "gt": "<=", "ge": "<"}
+CVT = re.compile(
+    r"cvt((?:\.(?:rn|rna|rni|rzi|rmi|rpi|ftz))*)\.([us](?:8|16|32|64)|b?f16(?:x2)?|tf32|f32|f64)"
+    r"\.([us](?:8|16|32|64)|b?f16|f32|f64)"
+)
+TO_INTEGER = {"rni": "nearbyint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
+HALVES = {"f16": "::flash::Half", "bf16": "::flash::Bfloat16"}
+SHFL = re.compile(r"shfl\.sync\.(up|down|bfly|idx)\.b32")
+SHUFFLES = {"up": "__shfl_up_sync", "down": "__shfl_down_sync"}
+SHUFFLES |= {"bfly": "__shfl_xor_sync", "idx": "__shfl_sync"}
 MOV = re.compile(r"mov(\.v[24])?\.([usb](?:16|32|64)|f32|f64|b128)")
 INTEGER = re.compile(r"(-?(?:0[xX][\da-fA-F]+|0[bB][01]+|\d+))U?")
 DECIMAL = re.compile(r"-?\d+\.\d*(?:[eE][-+]?\d+)?")
@@ -121,12 +204,50 @@ class Operand:
     value: str  # its text
 
 
-def instructions(text: str) -> list[str]:
-    """Those of a text of PTX, without comments and the braces around all."""
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S).strip()
-    if text.startswith("{") and text.endswith("}"):
-        text = text[1:-1]
-    return [" ".join(part.split()) for part in text.split(";") if part.strip()]
+# A brace, a label, or all up to a semicolon.
+PIECE = re.compile(r"\s*(?:([{}])|([A-Za-z_$][\w$]*)\s*:(?!:)|([^;]+?)\s*(?:;|$))")
+REGISTERS = re.compile(r"\.reg\s+\.(pred|[usbf]\d+)\s+(.+)")
+JUMP = re.compile(r"bra(?:\.uni)?")
+
+
+@dataclass
+class Body:
+    """What a statement consists of."""
+
+    instructions: list[str]
+    registers: dict[str, str]  # of its own: {name: type}
+    labels: list[str]
+
+
+def taken_apart(text: str) -> Body:
+    """A text of PTX, without comments and braces around instructions. A label is an instruction
+    that ends with a colon."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S).replace("%=", "").rstrip()
+    body = Body([], {}, [])
+    for _, label, instruction in PIECE.findall(text):
+        instruction = " ".join(instruction.split())
+        if label:
+            body.labels.append(label)
+            body.instructions.append(f"{label}:")
+        elif declared := REGISTERS.fullmatch(instruction):
+            for name in operands(declared[2].replace("%%", "%")):
+                declare(body, name, declared[1])
+        elif instruction:
+            body.instructions.append(instruction)
+    return body
+
+
+def declare(body: Body, name: str, kind: str) -> None:
+    found = re.fullmatch(r"(%?[A-Za-z_$][\w$]*)(?:<(\d+)>)?", name)
+    if not found or (kind != "pred" and kind not in TYPES):
+        raise NoTwin(f"inline PTX with the register {name} of the type {kind}; write it in CUDA")
+    for one in [found[1] + str(i) for i in range(int(found[2]))] if found[2] else [found[1]]:
+        if body.registers.setdefault(one, kind) != kind:
+            raise NoTwin(f"inline PTX with two registers {one}; give them two names")
+
+
+def identifier(name: str) -> str:
+    return re.sub(r"\W", "_", name)
 
 
 def operands(text: str) -> list[str]:
@@ -153,10 +274,22 @@ def not_understood(operand: str) -> NoTwin:
 class Instruction:
     """One instruction of PTX, and the operands of the statement around it."""
 
-    def __init__(self, text: str, given: list[Operand]) -> None:
-        self.opcode, _, rest = text.partition(" ")
+    def __init__(self, text: str, given: list[Operand], body: Body) -> None:
+        guard = re.fullmatch(r"@(!?) ?(\S+) (.*)", text)
+        self.given, self.body = given, body
+        self.guard = f"if ({guard[1]}{self.predicate(guard[2])}) " if guard else ""
+        instruction = str(guard[3]) if guard else text
+        self.opcode, _, rest = instruction.partition(" ")
         self.written = operands(rest)
-        self.given = given
+
+    def own(self, operand: str) -> str | None:
+        """The type of a register of the statement's own."""
+        return self.body.registers.get(operand.replace("%%", "%"))
+
+    def predicate(self, operand: str) -> str:
+        if self.own(operand) != "pred":
+            raise not_understood(operand)
+        return self.name(operand)
 
     def number(self, operand: str) -> int:
         """Of a register of the statement: 2 for %2."""
@@ -166,11 +299,15 @@ class Instruction:
         return int(found[1])
 
     def name(self, operand: str) -> str:
+        if self.own(operand):
+            return f"ptx_of_{identifier(operand.replace('%', ''))}"
         return f"ptx_{self.number(operand)}"
 
     def result(self, operand: str) -> str:
         if operand == "_":
             return f"{PTX}Sink()"
+        if self.own(operand):
+            return self.name(operand)
         if self.given[self.number(operand)].constraint[0] not in "=+":
             raise NoTwin(f"inline PTX that writes to its input {operand}; make it a result")
         return self.name(operand)
@@ -183,7 +320,8 @@ class Instruction:
 
     def register(self, operand: str) -> str:
         """Its name, where an operand is one of the statement's."""
-        return self.name(operand) if re.fullmatch(r"%\d+", operand) else ""
+        is_one = self.own(operand) or re.fullmatch(r"%\d+", operand)
+        return self.name(operand) if is_one else ""
 
     def integer(self, operand: str) -> str:
         """A count, a size or a mask."""
@@ -234,6 +372,10 @@ class Instruction:
                 found.append(self.result(operand))
             elif letter == "a":
                 found.append(self.value(operand, kind))
+            elif letter == "p":
+                found.append(self.predicate(operand))
+            elif letter == "q":
+                found.append(self.condition(operand))
             elif letter == "i":
                 found.append(self.integer(operand))
             elif letter in SPACES:
@@ -257,7 +399,8 @@ class Instruction:
         if count == 1:
             if any("{" in one for one in self.written):
                 return None
-            value = special(of[0], kind) or self.value(of[0], kind)
+            of_ours = not self.own(of[0]) and special(of[0], kind)
+            value = of_ours or self.value(of[0], kind)
             return f"{PTX}set({self.result(to[0])}, {value})"
         part = f"b{width(kind) // count}"
         if kind[0] != "b" or part not in TYPES:
@@ -268,10 +411,145 @@ class Instruction:
         results = ", ".join(self.result(one) for one in to)
         return f"{PTX}unpack<{TYPES[part]}>({self.value(of[0], kind)}, {results})"
 
+    def ordered(self, what: str, words: str, operation: str | None, kind: str) -> str | None:
+        """Accesses that order others, and atomic ones. An access that is relaxed, or has a scope,
+        is an atomic one here; a fence before or behind it makes it release or acquire."""
+        said = words.split(".")[1:]
+        orders = [word for word in said if word in ORDERS[what]]
+        scopes = [word for word in said if word in SCOPES]
+        spaces = [word for word in said if word.startswith(("global", "shared"))]
+        is_atomic = what in ("atom", "red")
+        if len(said) != len(orders + scopes + spaces) or is_atomic != bool(operation):
+            return None
+        if max(map(len, (orders, scopes, spaces))) > 1 or not (is_atomic or orders):
+            return None
+        values = {"ld": 0, "st": 1}.get(what, 2 if operation == "cas" else 1)
+        has_result = what in ("ld", "atom")
+        if len(self.written) != has_result + 1 + values:
+            return None
+        space = {"g": "global_at", "s": "shared_at"}[spaces[0][0]] if spaces else "at"
+        place = self.address(self.written[has_result], space)
+        given = [self.value(one, kind) for one in self.written[has_result + 1 :]]
+        order, scope = (orders or ["relaxed"])[0], SCOPES[(scopes or ["gpu"])[0]]
+        if order == "volatile":
+            if what == "st":
+                return f"{PTX}store_volatile<{TYPES[kind]}>({place}, {given[0]})"
+            return f"{PTX}load_volatile<{TYPES[kind]}>({place}, {self.result(self.written[0])})"
+        if what == "ld":
+            work = f"{PTX}strong_load<{TYPES[kind]}>({place}, {SCOPE}{scope})"
+        else:
+            name = {"exch": "Exch", "cas": "CAS"}.get(operation or "exch") or str(operation).title()
+            of_scope = "" if scope == "device" else f"_{scope}"
+            arguments = ", ".join([f"reinterpret_cast<{TYPES[kind]}*>({place})", *given])
+            work = f"atomic{name}{of_scope}({arguments})"
+        text = f"{PTX}ordered<{PTX}Order::{order}, {SCOPE}{scope}>([&] {{ return {work}; }})"
+        return f"{PTX}set_loaded({self.result(self.written[0])}, {text})" if has_result else text
+
+    def compare(self, how: str, join: str | None, ftz: str | None, kind: str) -> str | None:
+        """What sets a predicate, and another one to the opposite."""
+        if len(self.written) != 3 + bool(join) or (kind[0] != "f" and how not in COMPARISONS):
+            return None
+        results = [self.predicate(one.strip()) for one in self.written[0].split("|")]
+        a, b = (self.value(one, kind) for one in self.written[1:3])
+        if ftz:
+            a, b = f"{PTX}flushed({a})", f"{PTX}flushed({b})"
+        differs = f"({a} < {b} || {a} > {b})"
+        if how in ("num", "nan"):
+            text = f"{'!' * (how == 'num')}std::isunordered({a}, {b})"
+        elif kind[0] == "f" and how in ("ne", "equ"):
+            text = f"{'!' * (how == 'equ')}{differs}"
+        elif how in COMPARISONS or how == "neu":
+            text = f"({a} {COMPARISONS.get(how, '!=')} {b})"
+        else:
+            text = f"!({a} {OPPOSITE[how[:2]]} {b})"
+        if join:
+            text = f"({text} {OPERATORS[join]} {self.condition(self.written[3])})"
+        second = f", {results[1]} = !{results[0]}" if len(results) > 1 else ""
+        return f"{results[0]} = {text}{second}"
+
+    def condition(self, operand: str) -> str:
+        is_not = operand.startswith("!")
+        return "!" * is_not + self.predicate(operand.removeprefix("!").strip())
+
+    def convert(self, words: str, to: str, of: str) -> str | None:
+        how = [word for word in words.split(".")[1:] if word != "ftz"]
+        pair = to.endswith("x2")
+        if len(self.written) != 2 + pair or len(how) > 1:
+            return None
+        rounding = how[0] if how else ""
+        kinds = {"f16": "b16", "bf16": "b16"}
+        of_registers = [
+            f"{PTX}extended<{TYPES[of]}>({self.name(one)})"
+            if self.register(one) and of[0] in "us"
+            else self.value(one, kinds.get(of, of))
+            for one in self.written[1:]
+        ]
+        value = of_registers[0]
+        is_from_integer, is_to_integer = of[0] in "us", to[0] in "us"
+        if pair and of == "f32" and rounding == "rn":
+            text = f"::flash::pack<{HALVES[to[:-2]]}>({of_registers[1]}, {value})"
+        elif is_from_integer and is_to_integer and not rounding:
+            text = f"static_cast<{TYPES[to]}>({value})"
+        elif is_to_integer and of in ("f32", "f64") and rounding in TO_INTEGER:
+            text = f"{PTX}to_integer<{TYPES[to]}>({TO_INTEGER[rounding]}({value}))"
+        elif (is_from_integer, to, rounding) in ((True, "f32", "rn"), (True, "f64", "rn")) or (
+            (of, to, rounding) in (("f32", "f64", ""), ("f64", "f32", "rn"))
+        ):
+            text = f"static_cast<{TYPES[to]}>({value})"
+        elif of == "f32" and to in HALVES and rounding == "rn":
+            text = f"::flash::from_float<{HALVES[to]}>({value}).bits"
+        elif of in HALVES and to == "f32" and not rounding:
+            text = f"::flash::to_float({HALVES[of]}{{{value}}})"
+        elif (of, to, rounding) == ("f32", "tf32", "rna"):
+            text = f"{PTX}rounded_to_tf32({value})"
+        else:
+            return None
+        return f"{PTX}set_loaded({self.result(self.written[0])}, {text})"
+
+    def shuffle(self, how: str) -> str | None:
+        """Of a whole warp: the operand that cuts it into parts is that which does not."""
+        if len(self.written) != 5 or self.written[3] not in (["0"] if how == "up" else WHOLE_WARP):
+            return None
+        result, value, lane, _, mask = self.written
+        call = f"{SHUFFLES[how]}({self.integer(mask)}, {self.value(value, 'b32')}"
+        return f"{PTX}set({self.result(result)}, {call}, {self.integer(lane)}))"
+
+    def elect(self) -> str | None:
+        """One lane of the mask, the first."""
+        if len(self.written) != 2 or not self.written[0].startswith("_|"):
+            return None
+        elected = self.predicate(self.written[0][2:].strip())
+        mask = self.integer(self.written[1])
+        return f"{elected} = (__syncwarp({mask}), {PTX}lane() + 1 == unsigned(__ffs({mask})))"
+
+    def by_itself(self) -> tuple[bool, str | None]:
+        """Whether it is one with more to it than RULES say, and what it becomes."""
+        if JUMP.fullmatch(self.opcode) and len(self.written) == 1:
+            label = self.written[0]
+            return True, f"goto {identifier(label)}" if label in self.body.labels else None
+        if self.opcode == "elect.sync":
+            return True, self.elect()
+        if found := MOV.fullmatch(self.opcode):
+            return True, self.mov(found[2])
+        for pattern, method in (
+            (ORDERED, self.ordered),
+            (SETP, self.compare),
+            (CVT, self.convert),
+            (SHFL, self.shuffle),
+        ):
+            if found := pattern.fullmatch(self.opcode):
+                return True, method(*found.groups())
+        return False, None
+
     def to_cpp(self) -> str:
-        """A call, or an assignment to a result."""
-        found = MOV.fullmatch(self.opcode)
-        if found and (text := self.mov(found[2])):
+        """A call, an assignment to a result, or a jump; perhaps under a condition."""
+        if self.opcode.endswith(":"):
+            return identifier(self.opcode[:-1]) + ":"
+        return self.guard + self.meaning()
+
+    def meaning(self) -> str:
+        found, text = self.by_itself()
+        if text:
             return text
         rules = [rule for rule in RULES if re.fullmatch(rule[0], self.opcode)]
         for _, shape, meaning in rules:
@@ -289,6 +567,7 @@ class Instruction:
 
     def filled_in(self, shape: str, meaning: str, texts: list[str]) -> str:
         first, last = self.opcode.partition(".")[0], self.opcode.rpartition(".")[2]
+        second = self.opcode.split(".")[2] if self.opcode.count(".") > 1 else ""
         flushes = ".ftz" in self.opcode
         if flushes:
             texts = [texts[0]] + [f"{PTX}flushed({text})" for text in texts[1:]]
@@ -300,6 +579,8 @@ class Instruction:
             type=TYPES.get(last),
             op=OPERATORS.get(first),
             first=first,
+            second=second,
+            opcode=re.sub(r"\W", "_", self.opcode),
             simt="::flash::simt::",
             here="::flash::simt::SourceLocation::here()",
             trans="true" if ".trans" in self.opcode else "false",
@@ -344,19 +625,18 @@ def to_cpp(text: str, given: list[Operand], is_barrier: bool = False) -> str:
     for one in given:
         if one.constraint.lstrip("=+") not in CONSTRAINTS:
             raise NoTwin(f'inline PTX with the constraint "{one.constraint}"; write it in CUDA')
-    found = instructions(text)
-    if len(found) > 1:
-        raise NoTwin(
-            f"inline PTX of several instructions ({found[0]}; ...); write one asm statement for "
-            "each, or use CUDA's own functions"
-        )
-    done = [Instruction(found[0], given).to_cpp()] if found else []
+    body = taken_apart(text)
+    done = [Instruction(one, given, body).to_cpp() for one in body.instructions]
+    names = [f"ptx_of_{identifier(name.replace('%', ''))}" for name in body.registers]
+    kinds_of = ["bool" if kind == "pred" else TYPES[kind] for kind in body.registers.values()]
+    declared = [f"__label__ {identifier(label)}" for label in body.labels]
+    own = [f"{kind} {name}{{}}" for kind, name in zip(kinds_of, names)]
     fence = ['__asm__ __volatile__("" ::: "memory")'] if is_barrier else []
     bound = []
     for number, one in enumerate(given):
         kinds = {"n": "constexpr auto ", "=": "auto &&", "+": "auto &&"}
         bound.append(f"{kinds.get(one.constraint[0], 'const auto ')}ptx_{number} = ({one.value})")
-    statements = [*bound, *fence, *done, *(fence if done else [])]
+    statements = [*declared, *bound, *own, *fence, *done, *(fence if done else [])]
     if len(statements) < 2:
         return "".join(statements) or "void()"
     return "({ " + "; ".join(statements) + "; })"

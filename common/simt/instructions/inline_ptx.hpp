@@ -2,9 +2,13 @@
 // one by one, results first, as they stand in the instruction.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <limits>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -77,6 +81,103 @@ __forceinline__ void unpack(All all, Results&&... results) {
 /// What .ftz makes of a number: those that are too small for a float of full precision are 0.
 inline float flushed(float x) {
     return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
+}
+
+// Integers wrap around, and shifts go as far as one likes.
+template <class T> __forceinline__ T wrapped(T a, T b, char operation) {
+    using Bits = std::make_unsigned_t<T>;
+    const uint64_t x = static_cast<Bits>(a), y = static_cast<Bits>(b);
+    return static_cast<T>(operation == '+' ? x + y : operation == '-' ? x - y : x * y);
+}
+template <class T> __forceinline__ T high_product(T a, T b) {
+    using Wide = std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>;
+    return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b) >> (8 * sizeof(T)));
+}
+template <class T> __forceinline__ auto wide_product(T a, T b) {
+    using Narrow = std::conditional_t<std::is_signed_v<T>, int, unsigned>;
+    using Wide = std::conditional_t<std::is_signed_v<T>, long long, unsigned long long>;
+    using Product = std::conditional_t<sizeof(T) == 2, Narrow, Wide>;
+    return static_cast<Product>(a) * static_cast<Product>(b);
+}
+template <class T> __forceinline__ T shifted_shl(T x, unsigned by) {
+    return by < 8 * sizeof(T) ? static_cast<T>(x << by) : T{};
+}
+template <class T> __forceinline__ T shifted_shr(T x, unsigned by) {
+    const T past = std::is_signed_v<T> ? static_cast<T>(x >> (8 * sizeof(T) - 1)) : T{};
+    return by < 8 * sizeof(T) ? static_cast<T>(x >> by) : past;
+}
+/// 32 bits of two registers together, the first of them the lower half.
+__forceinline__ unsigned funnel(unsigned low, unsigned high, bool left, unsigned by) {
+    const uint64_t both = static_cast<uint64_t>(high) << 32 | low;
+    return static_cast<unsigned>(left ? both << by >> 32 : both >> by);
+}
+__forceinline__ unsigned funnel_shf_l_wrap_b32(unsigned low, unsigned high, unsigned by) {
+    return funnel(low, high, true, by % 32);
+}
+__forceinline__ unsigned funnel_shf_r_wrap_b32(unsigned low, unsigned high, unsigned by) {
+    return funnel(low, high, false, by % 32);
+}
+__forceinline__ unsigned funnel_shf_l_clamp_b32(unsigned low, unsigned high, unsigned by) {
+    return funnel(low, high, true, std::min(by, 32u));
+}
+__forceinline__ unsigned funnel_shf_r_clamp_b32(unsigned low, unsigned high, unsigned by) {
+    return funnel(low, high, false, std::min(by, 32u));
+}
+/// bfe: `length` bits from `begin` on. A signed field's highest bit fills what is left, and so does
+/// the register's where the field begins or ends behind it.
+template <class T> __forceinline__ T field(T x, unsigned begin, unsigned length) {
+    constexpr unsigned all = 8 * sizeof(T);
+    begin &= 0xff;
+    length &= 0xff;
+    if (length == 0) {
+        return T{};
+    }
+    using Bits = std::make_unsigned_t<T>;
+    const bool is_negative =
+        std::is_signed_v<T> && (static_cast<Bits>(x) >> std::min(begin + length - 1, all - 1) & 1);
+    T found{};
+    for (unsigned i = 0; i < all; ++i) {
+        const bool is_inside = i < length && begin + i < all;
+        const Bits bit = is_inside ? static_cast<Bits>(x) >> (begin + i) & 1 : Bits{is_negative};
+        found = static_cast<T>(found | static_cast<T>(bit << i));
+    }
+    return found;
+}
+/// bfi: `from`, with the lowest `length` bits of x from `begin` on.
+template <class T> __forceinline__ T with_field(T x, T from, unsigned begin, unsigned length) {
+    begin &= 0xff;
+    length &= 0xff;
+    for (unsigned i = 0; i < length && begin + i < 8 * sizeof(T); ++i) {
+        const T bit = T{1} << (begin + i);
+        from = (x >> i & 1) != 0 ? from | bit : from & ~bit;
+    }
+    return from;
+}
+/// lop3: the bit number 4 a + 2 b + c of a table, for each bit of three registers.
+__forceinline__ unsigned of_three(unsigned a, unsigned b, unsigned c, unsigned table) {
+    unsigned found = 0;
+    for (unsigned i = 0; i < 8; ++i) {
+        if ((table >> i & 1) != 0) {
+            found |= ((i & 4) != 0 ? a : ~a) & ((i & 2) != 0 ? b : ~b) & ((i & 1) != 0 ? c : ~c);
+        }
+    }
+    return found;
+}
+/// What a number that has been rounded is as an integer: the nearest there is, of NaN 0.
+template <class To, class From> __forceinline__ To to_integer(From x) {
+    using Limits = std::numeric_limits<To>;
+    if (std::isnan(x)) {
+        return To{};
+    }
+    // 2^bits is a number, and the largest integer may be none
+    if (x >= std::ldexp(From{1}, Limits::digits)) {
+        return Limits::max();
+    }
+    return x <= static_cast<From>(Limits::min()) ? Limits::min() : static_cast<To>(x);
+}
+/// 10 bits behind the point, halves away from zero.
+__forceinline__ unsigned rounded_to_tf32(float x) {
+    return (bits<unsigned>(x) + 0x1000) & ~0x1fffu;
 }
 
 /// The memory at a pointer, a pointer as a number, or an address of shared memory.
@@ -161,12 +262,21 @@ inline void mbarrier_init(void* barrier, int arrivals,
                           SourceLocation location = SourceLocation::here()) {
     simt::mbarrier_init(static_cast<uint64_t*>(barrier), arrivals, location);
 }
-inline void mbarrier_arrive(void* barrier, SourceLocation location = SourceLocation::here()) {
+/// The state that an arrival gives is the parity of its phase, for a wait.
+inline uint64_t mbarrier_arrive(void* barrier, SourceLocation location = SourceLocation::here()) {
+    const int parity = mbarrier_parity(barrier);
     simt::mbarrier_arrive(static_cast<uint64_t*>(barrier), location);
+    return static_cast<uint64_t>(parity);
 }
-inline void mbarrier_expect_tx(void* barrier, int bytes,
-                               SourceLocation location = SourceLocation::here()) {
+inline void mbarrier_wait(void* barrier, int parity,
+                          SourceLocation location = SourceLocation::here()) {
+    simt::mbarrier_wait(static_cast<uint64_t*>(barrier), parity, location);
+}
+inline uint64_t mbarrier_expect_tx(void* barrier, int bytes,
+                                   SourceLocation location = SourceLocation::here()) {
+    const int parity = mbarrier_parity(barrier);
     simt::mbarrier_expect_tx(static_cast<uint64_t*>(barrier), bytes, location);
+    return static_cast<uint64_t>(parity);
 }
 
 // Vectors are one access of the whole, as on a GPU.
@@ -203,8 +313,44 @@ __forceinline__ void load(const char* from, Results&&... results) {
         (set_loaded(results, values.of[i++]), ...);
     }
 }
-template <class T> void add(char* to, T operand, SourceLocation location = SourceLocation::here()) {
-    atomicAdd(reinterpret_cast<T*>(to), operand, location);
+template <class T, class Result>
+__forceinline__ void load_volatile(const char* from, Result&& result) {
+    set_loaded(result, *reinterpret_cast<const volatile T*>(from));
+}
+template <class T, class Value> __forceinline__ void store_volatile(char* to, Value value) {
+    *reinterpret_cast<volatile T*>(to) = value;
+}
+
+enum class Order { relaxed, acquire, release, acq_rel };
+
+template <Scope scope> __forceinline__ void fence_of() {
+    if constexpr (scope == Scope::block) {
+        __threadfence_block();
+    } else if constexpr (scope == Scope::device) {
+        __threadfence();
+    } else {
+        __threadfence_system();
+    }
+}
+/// An atomic operation: what the thread did before one that releases comes before it, and what it
+/// does after one that acquires comes after it.
+template <Order order, Scope scope, class Operation>
+__forceinline__ auto ordered(Operation operation) {
+    if constexpr (order == Order::release || order == Order::acq_rel) {
+        fence_of<scope>();
+    }
+    const auto found = operation();
+    if constexpr (order == Order::acquire || order == Order::acq_rel) {
+        fence_of<scope>();
+    }
+    return found;
+}
+/// A load that may meet the atomic operations of others.
+template <class T>
+T strong_load(char* from, Scope scope, SourceLocation location = SourceLocation::here()) {
+    return atomic_update(
+        reinterpret_cast<T*>(from), scope, location, [](T value) { return value; },
+        [](T) { return false; });
 }
 
 } // namespace flash::simt::ptx

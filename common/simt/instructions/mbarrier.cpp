@@ -148,6 +148,13 @@ void mbarrier_wait(uint64_t* address, int parity, SourceLocation location) {
     }
 }
 
+int mbarrier_parity(const void* address) {
+    const Caller caller;
+    const auto& barriers = caller.block.state<MBarriers>().at;
+    const auto found = barriers.find(address);
+    return found == barriers.end() ? 0 : static_cast<int>(found->second.phase & 1);
+}
+
 void fence_mbarrier_init(SourceLocation location) {
     const Caller caller;
     caller.tells(&Observer::instruct, {"fence_mbarrier_init", location});

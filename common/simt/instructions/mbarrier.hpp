@@ -46,6 +46,8 @@ void mbarrier_expect_tx(uint64_t* barrier, int bytes,
 void cp_async_mbarrier_arrive(uint64_t* barrier, SourceLocation location = SourceLocation::here());
 void mbarrier_wait(uint64_t* barrier, int parity, SourceLocation location = SourceLocation::here());
 void fence_mbarrier_init(SourceLocation location = SourceLocation::here());
+/// Of the phase that is under way; 0 where there is no mbarrier, which who arrives there is told.
+int mbarrier_parity(const void* barrier);
 
 /// A load begins that counts at its mbarrier.
 void begin_flight(BulkLoad&& load);

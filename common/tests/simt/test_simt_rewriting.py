@@ -359,6 +359,19 @@ def test_inline_ptx(statement, constraints, wanted):
     assert text == "({ " + "; ".join([*bound, wanted]) + "; })"
 
 
+def test_inline_ptx_of_several_instructions():
+    text = ptx.to_cpp(
+        "{ .reg .pred p; L: setp.ge.and.f32 p, %1, %2, !p; @!p bra L; selp.f32 %0, %1, %2, p; }",
+        operands("=f f f"),
+    ).replace(ptx.PTX, "~")
+    bound = "auto &&ptx_0 = (a); const auto ptx_1 = (b); const auto ptx_2 = (c); "
+    a, b = "~bits<float>(ptx_1)", "~bits<float>(ptx_2)"
+    assert text == (
+        f"({{ __label__ L; {bound}bool ptx_of_p{{}}; L:; ptx_of_p = (({a} >= {b}) & !ptx_of_p); "
+        f"if (!ptx_of_p) goto L; ~set(ptx_0, ptx_of_p ? {a} : {b}); }})"
+    )
+
+
 def test_inline_ptx_without_operands():
     assert ptx.to_cpp("{ cp.async.commit_group;\n }", []) == "::flash::cp_async_commit()"
     assert ptx.to_cpp("", []) == "void()"
@@ -379,8 +392,19 @@ def test_the_strings_of_inline_ptx():
 @pytest.mark.parametrize(
     "statement, constraints, said",
     [
-        ("{ .reg .pred p; setp.ne.u32 p, %0, 0; }", "r",
-         "of several instructions (.reg .pred p; ...)"),
+        ("{ .reg .pred p; setp.eq.u32 p, %0, q; }", "r", "inline PTX with the operand q"),
+        ("{ .reg .pred p; .reg .b32 p; }", "r", "two registers p"),
+        ("{ .reg .v2 .b32 p; }", "r", "the PTX instruction .reg"),
+        ("@p bra END;", "r", "inline PTX with the operand p"),
+        ("bra END;", "r", "the PTX instruction bra with the operands END"),
+        ("setp.lt.sat.f32 %0, %1, %1;", "=r f", "the PTX instruction setp.lt.sat.f32"),
+        ("cvt.rz.s32.f32 %0, %1;", "=r f", "the PTX instruction cvt.rz.s32.f32"),
+        ("cvt.rn.f32.f64 %0, %1, %1;", "=f d", "cvt.rn.f32.f64 with the operands"),
+        ("shfl.sync.idx.b32 %0, %1, 0, 0x181f, -1;", "=r r", "shfl.sync.idx.b32 with the operands"),
+        ("ld.acquire.relaxed.gpu.u32 %0, [%1];", "=r l", "ld.acquire.relaxed.gpu.u32"),
+        ("st.acquire.gpu.u32 [%0], %1;", "l r", "the PTX instruction st.acquire.gpu.u32"),
+        ("atom.add.noftz.f16 %0, [%1], %2;", "=h l h", "the PTX instruction atom.add.noftz.f16"),
+        ("atom.global.cas.b32 %0, [%1], %2;", "=r l r", "atom.global.cas.b32 with the operands"),
         ("tcgen05.alloc.b32 [%0], 32;", "r", "the PTX instruction tcgen05.alloc.b32"),
         ("mov.u32 %0, %cluster_ctarank;", "=r", "inline PTX with the operand %cluster_ctarank"),
         # each of these is a form of an instruction that is known
@@ -401,11 +425,11 @@ def test_the_strings_of_inline_ptx():
         ("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;", "r l l", "cache_hint"),
         ("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1}, [%2];", "=r =r r",
          "m8n8.x4.shared.b16 with the operands"),
-        ("mbarrier.arrive.shared.b64 %0, [%1];", "=l r", "mbarrier.arrive.shared.b64 with"),
+        ("mbarrier.arrive.shared.b64 %0, %1;", "=l r", "inline PTX with the operand %1"),
         ("mbarrier.arrive.shared.b64 _, [%0], 2;", "r", "mbarrier.arrive.shared.b64 with"),
         ("add.rn.ftz.f64 %0, %1, %1;", "=d d", "the PTX instruction add.rn.ftz.f64"),
         ("add.sat.s32 %0, %1, %1;", "=r r", "the PTX instruction add.sat.s32"),
-        ("@%0 bar.sync 0;", "r", "the PTX instruction @%0"),
+        ("@%0 bar.sync 0;", "r", "inline PTX with the operand %0"),
         ("discard.global.L2 [%0], 128;", "l", "the PTX instruction discard.global.L2"),
     ],
 )  # fmt: skip

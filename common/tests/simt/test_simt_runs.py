@@ -388,6 +388,22 @@ class Runs(unittest.TestCase):
         )
         self.run_file("inline_ptx.cu", said)
 
+    def test_inline_ptx_of_several_instructions(self):
+        said = (
+            "37 6d 1 a 456 ffffffff 12ab5678 def05678 e 0 ffffffff bcdef012 23456781 b00ea4e "
+            "fffffffe ff ff 40003c00 3f804000 ffffffff 5678\n"
+            "-3221225472 17179869181 -5\n1497 500 f\n42 17 17 5\n"
+        )
+        self.run_file("ptx_of_several.cu", said)
+
+    def test_inline_ptx_that_orders_nothing_is_a_race(self):
+        text = (CUDA / "ptx_of_several.cu").read_text()
+        for order in ("acquire", "release"):
+            text = text.replace(f"{order}.gpu", "relaxed.gpu")
+        done = self.simt("a.cu", a__cu=text)
+        self.assertEqual(done.returncode, 86, done.stderr)
+        self.assertIn("race: two threads, at byte 0 of i\n", done.stderr)
+
     def test_arch_is_the_devices(self):
         self.run_file("arch.cu", "1 800 11 4 21 1 800 | 0 5 10 3 22 2 9\n")
         alone = "#if __CUDA_ARCH__ >= 800\nconst int n = 3;\n#endif\nint main() { return n; }\n"
