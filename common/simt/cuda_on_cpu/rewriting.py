@@ -39,6 +39,7 @@ WORTH_A_LOOK = re.compile(
     rb"<<\s*<|\basm\b|\b__asm(?:__)?\b|\bextern\b[^;(){}]*__shared__|__shared__\s+extern|static\s+__shared__"
     rb"|__shared__\s+static|\]\s*__(?:host|device)__|__shared__\s+alignas|extern\s*\"C\""
     rb"|[\w&*>]\s+&?\s*(?:threadIdx|blockIdx|blockDim|gridDim)\s*[^.\w\s]"
+    rb"|(?:\.|->)\s*(?:blockDim|gridDim)\b(?!\s*\.)"
     rb"|\b__CUDA_ARCH__\b|inline[^;{}()]*__global__|__global__[^;{}()]*inline"
 )
 # A line end that the file has not. Those of the file keep their numbers by #line.

@@ -4,10 +4,12 @@
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <string>
 
 #include "common/error.hpp"
 #include "common/simt/language/launch.hpp"
 #include "common/simt/language/pointer_check.hpp"
+#include "common/simt/machine/stream_order.hpp"
 #include "common/simt/machine/symbols.hpp"
 
 namespace flash::simt {
@@ -47,10 +49,12 @@ cudaError_t cuda_malloc(void** pointer, const char* argument, size_t bytes) {
 }
 
 cudaError_t malloc_managed(void** pointer, const char* argument, size_t bytes) {
+    note_memory_of_both();
     return allocate_for(pointer, argument, bytes, Kind::managed);
 }
 
 cudaError_t malloc_host(void** pointer, const char* argument, size_t bytes) {
+    note_memory_of_both();
     return allocate_for(pointer, argument, bytes, Kind::pinned);
 }
 
@@ -64,21 +68,50 @@ void copy_memory(const HostCall& call, void* destination, const void* source, si
     const bool from_device = known ? reads_device(kind) : memory_at(source).is_of_device();
     (to_device ? require_device : require_host)(call, "its destination", destination, bytes);
     (from_device ? require_device : require_host)(call, "its source", source, bytes);
+    begin_stream_work(call.name + std::string(host_goes_on() ? "Async" : ""), call.place);
+    touch_by_work(static_cast<const char*>(source), bytes, Touch::reads);
+    touch_by_work(static_cast<const char*>(destination), bytes, Touch::writes);
     std::memmove(destination, source, bytes);
     note_copied(call, destination, source, bytes);
+    end_stream_copy(!reserved.contains(source) || !reserved.contains(destination));
+}
+
+void fill_memory(const HostCall& call, void* memory, unsigned value, unsigned element_bytes,
+                 size_t count) {
+    const size_t bytes = count * element_bytes;
+    if (bytes == 0) {
+        return;
+    }
+    require_device(call, "its memory", memory, bytes);
+    begin_stream_work(call.name, call.place);
+    touch_by_work(static_cast<const char*>(memory), bytes, Touch::writes);
+    if (element_bytes == 1) {
+        std::memset(memory, static_cast<int>(value), count);
+    }
+    for (size_t i = 0; i < count && element_bytes > 1; ++i) {
+        std::memcpy(static_cast<char*>(memory) + i * element_bytes, &value, element_bytes);
+    }
+    note_written(memory, bytes);
 }
 
 } // namespace flash::simt
 
 using namespace flash::simt;
 
+cudaError_t cudaDeviceSynchronize() {
+    host_waits_for_all();
+    return cudaSuccess;
+}
+
 cudaError_t cudaFree(void* pointer) {
+    host_waits_for_all();
     free_memory({"cudaFree", place_of(__builtin_return_address(0))}, pointer, Kind::device,
                 Kind::managed);
     return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
+    host_waits_for_all();
     free_memory({"cudaFreeHost", place_of(__builtin_return_address(0))}, pointer, Kind::pinned,
                 Kind::pinned);
     return cudaSuccess;
@@ -104,9 +137,8 @@ cudaError_t cudaMemcpy(void* destination, const void* source, size_t bytes, cuda
 
 cudaError_t cudaMemset(void* destination, int byte, size_t bytes, SourceLocation location) {
     if (bytes > 0) {
-        require_device({"cudaMemset", LocationId::of(location)}, "its memory", destination, bytes);
-        std::memset(destination, byte, bytes);
-        note_written(destination, bytes);
+        const auto value = static_cast<unsigned char>(byte);
+        fill_memory({"cudaMemset", LocationId::of(location)}, destination, value, 1, bytes);
     }
     return cudaSuccess;
 }

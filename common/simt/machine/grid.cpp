@@ -18,6 +18,7 @@
 #include "common/simt/machine/observer_factory.hpp"
 #include "common/simt/machine/printing.hpp"
 #include "common/simt/machine/run_log.hpp"
+#include "common/simt/machine/stream_order.hpp"
 #include "common/simt/machine/symbols.hpp"
 #include "common/simt/machine/traps.hpp"
 #include "common/simt/machine/watchdog.hpp"
@@ -326,6 +327,7 @@ void run(const Launch& launch) {
     if (sample.is_partial() && run_log().add_sample(kernel.name)) {
         std::fprintf(stderr, "%s: %s\n", kernel.name.c_str(), sample.text().c_str());
     }
+    begin_stream_work(kernel.name + ", launched", LocationId::of(launch.location));
     Outcome outcome = run_blocks(launch, kernel, sample);
     if (sample.is_partial()) {
         forget_writes(); // what the others would have written

@@ -105,6 +105,19 @@ class Shadow final : public Buffer::Notes {
         }
     }
 
+    /// Calls `use(first byte, cells)` with the cells of each word: one, or four.
+    template <class Use> void visit_words(Use use) const {
+        for (size_t word = 0; word < words_; ++word) {
+            std::array<Cell, 4> cells{cells_[word]};
+            const size_t count = cells[0].apart != 0 ? 4 : 1;
+            for (size_t byte = 1; byte < count; ++byte) {
+                cells[byte] = cells_[byte * words_ + word];
+            }
+            use(begin_ + 4 * word, std::span(cells.data(), count));
+        }
+    }
+
+    const char* begin() const { return begin_; }
     size_t words() const { return words_; }
 
     void clear();

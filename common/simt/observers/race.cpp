@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <new>
+#include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "common/simt/machine/block.hpp"
+#include "common/simt/machine/stream_order.hpp"
 
 namespace flash::simt {
 
@@ -35,6 +39,43 @@ void GlobalPast::begin_launch() {
     signals.clear();
     any_signals = false;
     old_writes = writes.end();
+}
+
+void GlobalPast::tell_touches() {
+    const auto touch = [this](const Cell& cell) -> std::optional<Touch> {
+        if (!is_old(writes.all()[cell.write / 32]) && cell.write != 0) {
+            return Touch::writes;
+        }
+        const Reads& since = histories[cell.since / 32];
+        const bool any = cell.since != 0 && since.last.block != 0 && !is_old(since.last);
+        return !any ? std::nullopt
+                    : std::optional(since.atomics != 0 ? Touch::updates : Touch::reads);
+    };
+    struct Run {
+        const char *begin, *end;
+        Touch how;
+    };
+    std::vector<Run> runs;
+    for (const Shadow* const shadow : shadows.all) {
+        if (!reserved.contains(shadow->begin())) {
+            continue;
+        }
+        shadow->visit_words([&](const char* place, std::span<const Cell> cells) {
+            const size_t bytes = 4 / cells.size();
+            for (const Cell& cell : cells) {
+                const auto how = touch(cell);
+                if (how && !runs.empty() && runs.back().end == place && runs.back().how == *how) {
+                    runs.back().end += bytes;
+                } else if (how) {
+                    runs.push_back({place, place + bytes, *how});
+                }
+                place += bytes;
+            }
+        });
+    }
+    for (const auto& [begin, end, how] : runs) {
+        touch_by_work(begin, static_cast<size_t>(end - begin), how);
+    }
 }
 
 RaceDetector::RaceDetector(GlobalPast& past, const Block& runner)

@@ -65,6 +65,8 @@ struct GlobalPast {
 
     void begin_launch();
     Shadow* shadow_of(const Buffer& buffer);
+    /// What this launch has done to global memory that kernels and others share.
+    void tell_touches();
     bool is_old(const Access& access) const { return access.block < first_block; }
     uint3 index_of(const Access& access) const { return begun[access.block - first_block]; }
 };

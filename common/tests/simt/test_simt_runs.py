@@ -66,6 +66,34 @@ int main() {
     std::printf("%d\\n", last);
 }
 """
+WITH_OPENMP = """#include <cstdio>
+#include <omp.h>
+__global__ void add(int* sum, int by) { atomicAdd(sum, by); }
+int main() {
+    int *sum, host, threads = 0;
+    cudaMalloc(&sum, sizeof *sum);
+    cudaMemset(sum, 0, sizeof *sum);
+    #pragma omp parallel num_threads(4)
+    {
+        #pragma omp atomic
+        threads++;
+        #pragma omp for
+        for (int i = 0; i < 8; ++i) add<<<1, 1>>>(sum, i);
+    }
+    cudaMemcpy(&host, sum, sizeof host, cudaMemcpyDeviceToHost);
+    printf("%d %d\\n", threads, host);
+}
+"""
+ZEROED = """#include <cstdio>
+__global__ void count(int* sum) { atomicAdd(sum, 1); }
+int main() {
+    int* sum;
+    cudaMallocManaged(&sum, sizeof *sum);
+    count<<<1, 32>>>(sum);
+    cudaDeviceSynchronize();
+    printf("%d\\n", *sum);
+}
+"""
 CHECK = """#define CHECK(call) do { if (call != cudaSuccess) return 1; } while (0)
 """
 EVERYTHING = """#include <cstdio>
@@ -403,6 +431,46 @@ class Runs(unittest.TestCase):
         done = self.simt("a.cu", a__cu=text)
         self.assertEqual(done.returncode, 86, done.stderr)
         self.assertIn("race: two threads, at byte 0 of i\n", done.stderr)
+
+    def test_streams(self):
+        self.run_file("streams.cu", "1024 1025 1 64\n")
+        for macro, wanted in (
+            ("NO_EVENT", "sum, launched at streams.cu:48, reads bytes of a while add, launched at "
+             "streams.cu:40, may still be writing them in another stream"),
+            ("NO_SYNC", "the host at streams.cu:53: it reads host while cudaMemcpyAsync at "
+             "streams.cu:49 may still be writing it; cudaDeviceSynchronize"),
+            ("NO_DEVICE_SYNC", "it reads managed while cudaMemcpyAsync at streams.cu:55"),
+            ("NON_BLOCKING", "add, launched at streams.cu:57, writes bytes of managed while "
+             "cudaMemcpyAsync at streams.cu:55 may still be writing them in another stream"),
+        ):  # fmt: skip
+            text = (CUDA / "streams.cu").read_text()
+            done = self.simt("streams.cu", "-D", macro, streams__cu=text)
+            self.assertEqual(done.returncode, 86, macro + done.stderr)
+            self.assertIn(wanted, done.stderr)
+
+    def test_graphs(self):
+        self.run_file("graphs.cu", "3 0 0\n33 3\n3\n")
+
+    def test_launch_attributes(self):
+        self.run_file("launch_attributes.cu", "33 1\n")
+        done = self.simt(CUDA / "launch_attributes.cu", "-D", "CLUSTERS")
+        self.assertEqual(done.returncode, 88, done.stderr)
+        self.assertIn(".cu:35: not supported: thread block clusters", done.stderr)
+
+    def test_random_numbers(self):
+        self.run_file("random.cu", "1 1\n1 105 1\n")
+        done = self.simt(CUDA / "random.cu", "-D", "TOO_MANY")
+        self.assertEqual(done.returncode, 86, done.stderr)
+        self.assertIn("curandGenerateUniform at ", done.stderr)
+        self.assertIn("numbers, device memory, ends after 1024 bytes", done.stderr)
+
+    def test_openmp(self):
+        done = self.simt("a.cu", a__cu=WITH_OPENMP)
+        self.assertEqual((done.returncode, done.stdout), (0, "4 28\n"), done.stderr)
+
+    def test_managed_memory_begins_as_zeros(self):
+        done = self.simt("a.cu", a__cu=ZEROED)
+        self.assertEqual((done.returncode, done.stdout), (0, "32\n"), done.stderr)
 
     def test_arch_is_the_devices(self):
         self.run_file("arch.cu", "1 800 11 4 21 1 800 | 0 5 10 3 22 2 9\n")
