@@ -26,6 +26,8 @@ MACROS = ("__CUDACC__=1", "__CUDA_ARCH__=800", "FLASH_SIMT_ON_DEVICE=::flash::si
 # Folders beside what is rewritten, of empty headers: in the place of CUDA's, and of libraries that
 # may be installed.
 LEFT_OUT, IF_MISSING = "left_out", "if_missing"
+# Libraries of many headers, of which we have one.
+WHOLE = {"thrust": '#include "common/simt/headers/thrust.hpp"\n'}
 KEPT = 200  # programs and objects in the cache
 
 
@@ -58,6 +60,7 @@ class Program:
     # Headers of what is not supported, and where they are included. Empty ones take their place:
     # a program may include what it does not use.
     left_out: dict[str, str] = field(default_factory=dict)
+    of_whole: set[str] = field(default_factory=set)  # headers that are parts of WHOLE
     called: Path | None = None  # in messages, unless by its first file
     is_open: bool = False  # it includes what only the preprocessor knows
 
@@ -83,7 +86,9 @@ class Program:
                             found.append(candidate)
                         break
                 else:
-                    if is_unsupported(name) and b"__has_include" not in self.texts[path]:
+                    if name.partition("/")[0] in WHOLE and ".." not in name:
+                        self.of_whole.add(name)
+                    elif is_unsupported(name) and b"__has_include" not in self.texts[path]:
                         line = self.texts[path].count(b"\n", 0, include.start(0)) + 1
                         self.left_out.setdefault(name, f"{short(path)}:{line}")
         known = rewriting.Known()
@@ -225,7 +230,7 @@ def build(program: Program, whole: bool = True) -> Path:
     program.read()
     texts = [part for path in program.texts for part in (path, program.rewritten[path].text)]
     settings = [*OPTIONS, *MACROS, *program.folders, *program.defined, *program.refused]
-    settings += [*program.left_out, *program.given, *program.linked]
+    settings += [*program.left_out, *sorted(program.of_whole), *program.given, *program.linked]
     folder = library.own() / digest(made_of, *settings, *texts)
     target = folder / program.mains[0].stem
     if whole and target.is_file() and not program.is_open:
@@ -271,6 +276,10 @@ def write_rewritten(program: Program, mirror: Path) -> None:
         place = mirror / (IF_MISSING if unsupported.is_no_part_of_cuda(name) else LEFT_OUT) / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.touch()
+    for name in program.of_whole:
+        place = mirror / LEFT_OUT / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(WHOLE[name.partition("/")[0]])
 
 
 def link(program: Program, objects: list[Path], target: Path) -> None:

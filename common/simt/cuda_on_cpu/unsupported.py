@@ -187,8 +187,9 @@ def explain(said: str, refused: dict[str, str], left_out: dict[str, str]) -> str
         ):
             continue
         name = names[0] if names else ""
-        if what := what_of(name):
-            return f"{place}: not supported: {what}"
+        for one in names:  # it, or that whose member it is
+            if what := what_of(one):
+                return f"{place}: not supported: {what}"
         for header, where in left_out.items():
             whose = what_of(header) or ""
             if whose.startswith(WITH_ANY_NAMES):

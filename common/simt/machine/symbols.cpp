@@ -34,10 +34,24 @@ struct SymbolTable {
     std::vector<Range> guards, thread_local_guards;
 };
 
+/// "a::b" of _ZN1a1bI..., of which no more can be read.
+std::string names_in(const std::string& mangled) {
+    std::string name;
+    size_t at = mangled.starts_with("_ZN") ? 3 : 2;
+    while (at < mangled.size() && mangled[at] >= '1' && mangled[at] <= '9') {
+        size_t digits = 0;
+        const size_t length = std::stoul(mangled.substr(at), &digits);
+        name += (name.empty() ? "" : "::") + mangled.substr(at + digits, length);
+        at += digits + length;
+    }
+    return name.empty() ? mangled : name;
+}
+
 std::string demangle(const std::string& mangled) {
     int status = 0;
     char* const text = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);
-    std::string name = status == 0 ? text : mangled;
+    // libstdc++ cannot read what g++ writes of some lambda expressions
+    std::string name = status == 0 ? text : names_in(mangled);
     std::free(text);
     return name;
 }
@@ -180,8 +194,13 @@ Kernel look_up(const void* address) {
                       static_cast<unsigned long long>(value));
         kernel.name = text;
     } else {
-        kernel.name = short_name(demangle(found->second));
+        const std::string whole = demangle(found->second);
+        kernel.name = short_name(whole);
         kernel.mangled = found->second;
+        if (found->second.starts_with("_Z") && whole.find('(') == std::string::npos) {
+            static int unread = 0; // several templates may be left with the same names
+            kernel.name += " " + std::to_string(++unread);
+        }
     }
     for (const SharedVariable& variable : symbols().shared) {
         const bool own = is_own(kernel, variable);

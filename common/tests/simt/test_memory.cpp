@@ -595,6 +595,7 @@ TEST_CASE("managed and pinned memory is of both sides") {
     float* on_device = nullptr;
     REQUIRE(cudaHostGetDevicePointer(&on_device, mapped, 0) == cudaSuccess);
     launch(copy, 1, 32, 0, on_device, managed);
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
     CHECK(managed[31] == 31);
     CHECK_THAT(fault_of([&] { launch(copy, 1, 33, 0, pinned, managed); }).what(),
                ContainsSubstring("past the end of pinned (128 bytes)"));

@@ -449,7 +449,7 @@ def test_inline_ptx_without_a_twin_is_refused_where_it_is_used():
     "error, said",
     [
         ("a.cu:3:10: fatal error: thrust/sort.h: No such file or directory",
-         "a.cu:3: not supported: Thrust; use a kernel, or std::sort and its kin on the host"),
+         "a.cu:3: not supported: this part of Thrust; use a kernel, or the host"),
         ("a.cu:9:1: error: 'texture' does not name a type",
          "a.cu:9: not supported: textures; read device memory through a pointer"),
         ("b.h:4:7: error: 'cudaFoo' was not declared in this scope; did you mean 'cudaFree'?",

@@ -271,8 +271,8 @@ int main() {
     printf("%d %d\\n", host >= 50000000, seconds < 1);
 }
 """
-THRUST = """#include <thrust/sort.h>
-int main() { thrust::sort(0, 0); }
+FOURIER = """#include <cufft.h>
+int main() { cufftHandle plan; }
 """
 MANAGED = """#include <cstdio>
 __managed__ __device__ int a;
@@ -371,7 +371,7 @@ class Runs(unittest.TestCase):
             self.assertEqual(self.simt("a.cu", a__cu=text).returncode, code)
 
     def test_a_verdict_that_cannot_be_written(self):
-        for text in (RACE, THRUST):
+        for text in (RACE, FOURIER):
             done = self.simt("a.cu", "--json", "no/folder.json", a__cu=text)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn("cannot write no/folder.json", done.stderr)
@@ -383,7 +383,7 @@ class Runs(unittest.TestCase):
 
     def test_what_does_not_run(self):
         for text, code, said in (
-            (THRUST, 88, "a.cu:2: not supported: Thrust;"),
+            (FOURIER, 88, "a.cu:2: not supported: cuFFT;"),
             ("\n__global__ void k() { k<<<1, 1>>>(); }", 88, "a.cu:2: not supported: a launch by"),
             ("int main() { return x; }\n", 2, "a.cu:1:21: error: 'x' was not declared"),
             ("__global__ void k() {}\n", 2, "none of the files has a main: a.cu"),
@@ -464,6 +464,18 @@ class Runs(unittest.TestCase):
         self.assertIn("curandGenerateUniform at ", done.stderr)
         self.assertIn("numbers, device memory, ends after 1024 bytes", done.stderr)
 
+    def test_thrust(self):
+        said = "3 19 100\n9900\n198\n99\n8 1200\n100 4950\n50 100\n199 5 -500\n"
+        done = self.simt(CUDA / "thrust.cu", "-D", "MORE=0")
+        self.assertEqual((done.returncode, done.stdout), (0, said), done.stderr)
+        done = self.simt(CUDA / "thrust.cu", "-D", "MORE=1")  # in a functor
+        self.assertEqual(done.returncode, 86, done.stderr)
+        self.assertIn("just past the end of raw (400 bytes)\n  in thrust", done.stderr)
+        text = "#include <thrust/shuffle.h>\nint main() { thrust::shuffle(0, 0, 1); }\n"
+        done = self.simt("a.cu", a__cu=text)
+        self.assertEqual(done.returncode, 88, done.stderr)
+        self.assertIn("a.cu:2: not supported: this part of Thrust;", done.stderr)
+
     def test_openmp(self):
         done = self.simt("a.cu", a__cu=WITH_OPENMP)
         self.assertEqual((done.returncode, done.stdout), (0, "4 28\n"), done.stderr)
@@ -490,7 +502,6 @@ class Runs(unittest.TestCase):
         text = (CUDA / "unused_headers.cu").read_text()
         for used, what in (
             ("__nv_fp8_e4m3 x;", "fp8"),
-            ("curandState x;", "cuRAND"),
             ("cuda::pipeline<> x;", "this part of libcu++"),
             ("using namespace cub;", "CUB"),
             ("MPI_Init(0, 0);", "several GPUs"),
@@ -553,7 +564,7 @@ class Runs(unittest.TestCase):
 
     def test_what_does_not_run_has_a_verdict_too(self):
         for text, verdict, code, kind, line, said in (
-            (THRUST, "unsupported", 88, "not_supported", 2, "Thrust"),
+            (FOURIER, "unsupported", 88, "not_supported", 2, "cuFFT"),
             ("\nint main() { return x; }", WRONG, 2, WRONG, 2, "'x' was not declared"),
             ("int f();", WRONG, 2, WRONG, 0, "none of the files has a main"),
             ("int main() { __builtin_trap(); }", "crash", 132, "crash", 0, "SIGILL"),
@@ -568,7 +579,7 @@ class Runs(unittest.TestCase):
 
     def test_check_compiles_each_file_by_itself(self):
         words = ["check", "race.cu", "part.cu", "wrong.cu", "sorted.cu", "--json", "-"]
-        files = {"race__cu": RACE, "part__cu": PART, "sorted__cu": THRUST}
+        files = {"race__cu": RACE, "part__cu": PART, "sorted__cu": FOURIER}
         done = self.simt(*words, **files, wrong__cu="int f() { return x; }\n")
         told = json.loads(done.stdout)
         self.assertEqual(
@@ -649,7 +660,7 @@ class Runs(unittest.TestCase):
 
     def test_sarif_of_several_files(self):
         wrong = "\nint f() { return x; }\n"
-        files = {"race__cu": RACE, "part__cu": PART, "sorted__cu": THRUST, "wrong__cu": wrong}
+        files = {"race__cu": RACE, "part__cu": PART, "sorted__cu": FOURIER, "wrong__cu": wrong}
         names = [name.replace("__", ".") for name in files]
         code, results = self.sarif("check", "--run", *names, "--strict", **files)
         found = [(one["ruleId"], one["level"], one["message"]["text"]) for one in results]
