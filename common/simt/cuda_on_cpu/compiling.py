@@ -206,6 +206,8 @@ def compile_one(program: Program, mirror: Path, path: Path, target: Path) -> str
     else:
         options.append("-DFLASH_SIMT_ON_DEVICE=0")
     options += program.given
+    # so that an error in a macro of ours is one of the line that uses it
+    options.append("-ftrack-macro-expansion=0")
     language = "c" if path.suffix == ".c" and not is_cuda else "c++"
     standard = OPTIONS[1:] if language == "c" else OPTIONS
     if program.uses_openmp():

@@ -164,20 +164,23 @@ class GridProgress {
     void tell(uint64_t begun) {
         const std::chrono::duration<double> time = Clock::now() - begin_;
         if (begun % look_every == 0 && time.count() >= next_) {
-            std::fprintf(stderr, "%s: %llu of %llu blocks in %.0f seconds\n", kernel_.name.c_str(),
-                         static_cast<unsigned long long>(begun),
-                         static_cast<unsigned long long>(blocks_), time.count());
+            const bool is_first = !std::exchange(told_, true);
+            std::fprintf(stderr, "%s: %llu of %llu blocks in %.0f seconds%s\n",
+                         kernel_.name.c_str(), static_cast<unsigned long long>(begun),
+                         static_cast<unsigned long long>(blocks_), time.count(),
+                         is_first ? "; --sample 64 (FLASH_SIMT_SAMPLE=64) runs but 64" : "");
             next_ = 2 * time.count();
         }
     }
 
   private:
     using Clock = std::chrono::steady_clock;
-    static constexpr uint64_t look_every = 1024;
+    static constexpr uint64_t look_every = 16;
 
     const Kernel& kernel_;
     uint64_t blocks_;
     Clock::time_point begin_ = Clock::now();
+    bool told_ = false;
     double next_ = 20; // seconds
 };
 

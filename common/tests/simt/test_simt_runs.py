@@ -164,6 +164,7 @@ int main() {
     *four = 4;
     by_reference<<<1, 4>>>(a, *four);
     with_default<<<1, 1>>>(*four);
+    cudaDeviceSynchronize();
     printf("%d ", *four);
     cudaMemcpy(h, a, 16, cudaMemcpyDeviceToHost);
     printf("%d %d\\n", h[0], h[3]);
@@ -448,6 +449,13 @@ class Runs(unittest.TestCase):
             self.assertEqual(done.returncode, 86, macro + done.stderr)
             self.assertIn(wanted, done.stderr)
 
+    def test_an_error_in_a_call_has_the_callers_line(self):
+        text = "int main() {\n    int* a;\n    cudaMalloc(a, 4);\n}\n"
+        done = self.simt("a.cu", a__cu=text)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("a.cu:3:5: error: no matching function for call to 'cuda_malloc", done.stderr)
+        self.assertNotIn("common/simt", done.stderr)
+
     def test_graphs(self):
         self.run_file("graphs.cu", "3 0 0\n33 3\n3\n")
 
@@ -666,7 +674,7 @@ class Runs(unittest.TestCase):
         found = [(one["ruleId"], one["level"], one["message"]["text"]) for one in results]
         self.assertEqual(found[0][:2], ("race", "error"))
         self.assertEqual(found[1][:2], ("not_supported", "note"))
-        self.assertIn("not supported: Thrust", found[1][2])
+        self.assertIn("not supported: cuFFT", found[1][2])
         self.assertEqual(found[2][:2], (WRONG, "error"))
         self.assertEqual(len(found), 3)
         self.assertEqual(code, 86)
