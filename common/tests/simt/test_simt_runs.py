@@ -66,6 +66,29 @@ int main() {
     std::printf("%d\\n", last);
 }
 """
+CUBLAS_OF_A_STREAM = """#include <cublas_v2.h>
+#include <cstdio>
+__global__ void fill(float* x, float v) { x[threadIdx.x] = v; }
+int main() {
+    float *a, *b, *c, sum;
+    cudaMalloc(&a, 64);
+    cudaMalloc(&b, 64);
+    cudaMallocManaged(&c, 64);
+    cudaStream_t own;
+    cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking);
+    cublasHandle_t handle;
+    cublasCreate(&handle);
+    cublasSetStream(handle, own);
+    fill<<<1, 16, 0, own>>>(a, 1);
+    fill<<<1, 16, 0, own>>>(b, 2);
+    const float one = 1, zero = 0;
+    cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 4, 4, 4, &one, a, 4, b, 4, &zero, c, 4);
+    cublasSasum(handle, 16, c, 1, &sum);
+    fill<<<1, 16, 0, own>>>(a, 1);
+    cudaStreamSynchronize(own);
+    printf("%g %g\\n", c[3], sum);
+}
+"""
 WITH_OPENMP = """#include <cstdio>
 #include <omp.h>
 __global__ void add(int* sum, int by) { atomicAdd(sum, by); }
@@ -404,6 +427,10 @@ class Runs(unittest.TestCase):
     def test_cublas(self):
         done = self.simt("a.cu", a__cu=CUBLAS)
         self.assertEqual(done.stdout, "31 42\n", done.stderr)
+
+    def test_cublas_in_a_stream(self):
+        done = self.simt("a.cu", a__cu=CUBLAS_OF_A_STREAM)
+        self.assertEqual((done.returncode, done.stdout), (0, "8 128\n"), done.stderr)
 
     def run_file(self, name, said):
         done = self.simt(CUDA / name)
