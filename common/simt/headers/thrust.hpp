@@ -310,10 +310,12 @@ template <class Work> auto on_device(cudaStream_t stream, Work work) {
     const flash::simt::Configuration launch(1, 1, 0, stream);
     if constexpr (std::is_void_v<Result>) {
         launch.launch(thrust_algorithm<Work>, work);
+        cudaStreamSynchronize(stream); // an algorithm is over when it returns
     } else {
         const device_ptr<Result> to = device_malloc<Result>(1);
         const auto store = [=, at = to.get()] { *at = work(); };
         launch.launch(thrust_algorithm<decltype(store)>, store);
+        cudaStreamSynchronize(stream);
         alignas(Result) char found[sizeof(Result)]; // iterators have no constructor of nothing
         cudaMemcpy(found, to.get(), sizeof found, cudaMemcpyDeviceToHost);
         device_free(to);

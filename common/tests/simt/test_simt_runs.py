@@ -500,7 +500,7 @@ class Runs(unittest.TestCase):
         self.assertIn("numbers, device memory, ends after 1024 bytes", done.stderr)
 
     def test_thrust(self):
-        said = "3 19 100\n9900\n198\n99\n8 1200\n100 4950\n50 100\n199 5 -500\n"
+        said = "3 19 100\n9900\n198\n99\n8 1200\n100 4950\n50 100\n199 5 -500\n300\n"
         done = self.simt(CUDA / "thrust.cu", "-D", "MORE=0")
         self.assertEqual((done.returncode, done.stdout), (0, said), done.stderr)
         done = self.simt(CUDA / "thrust.cu", "-D", "MORE=1")  # in a functor
