@@ -42,7 +42,6 @@ struct Streams {
     std::deque<Stream> all{{true, {}}, {true, {}}}; // the default stream, and that of the thread
     std::map<const void*, size_t> numbers{{reinterpret_cast<const void*>(2), 1}};
     StreamClock host;
-    Work at_work{};
     std::map<const DeviceMemory*, std::deque<Bytes>> touched;
     bool has_memory_of_both = false;
 };
@@ -54,6 +53,7 @@ Streams& streams() {
 
 thread_local const void* stream_at_hand = nullptr;
 thread_local bool is_asynchronous = false;
+thread_local Work work_at_hand{}; // several host threads may copy at once
 
 uint64_t known(const StreamClock& clock, size_t stream) {
     return stream < clock.size() ? clock[stream] : 0;
@@ -156,7 +156,7 @@ void begin_stream_work(const std::string& what, LocationId place) {
     }
     own.knows.resize(std::max(own.knows.size(), number + 1));
     const uint64_t count = ++own.knows[number];
-    all.at_work = {number, count, own.knows, what, place};
+    work_at_hand = {number, count, own.knows, what, place};
 }
 
 void touch_by_work(const char* begin, size_t bytes, Touch how) {
@@ -171,8 +171,8 @@ void touch_by_work(const char* begin, size_t bytes, Touch how) {
     const char* const end = begin + bytes;
     for (const Bytes& one : touched) {
         if (overlap(one, begin, end) && !may_meet(one.how, how) &&
-            !is_known(one.work, all.at_work.knows)) {
-            const Fault fault = conflict(all.at_work, one, memory->name(), how);
+            !is_known(one.work, work_at_hand.knows)) {
+            const Fault fault = conflict(work_at_hand, one, memory->name(), how);
             if (is_ignored(fault)) {
                 continue;
             }
@@ -183,12 +183,12 @@ void touch_by_work(const char* begin, size_t bytes, Touch how) {
     // this one stands for those before it that it knows of
     std::erase_if(touched, [&](const Bytes& one) {
         return one.begin >= begin && one.end <= end && one.how <= how &&
-               one.work.stream == all.at_work.stream && one.work.number < all.at_work.number;
+               one.work.stream == work_at_hand.stream && one.work.number < work_at_hand.number;
     });
     if (touched.size() == most_remembered) {
         touched.pop_front();
     }
-    touched.push_back({begin, end, how, all.at_work});
+    touched.push_back({begin, end, how, work_at_hand});
     works_are_pending = true;
 }
 

@@ -89,6 +89,31 @@ int main() {
     printf("%g %g\\n", c[3], sum);
 }
 """
+STREAMS_OF_THREADS = """#include <cstdio>
+#include <omp.h>
+__global__ void add(int* x) { x[blockIdx.x * 256 + threadIdx.x] += 1; }
+int main() {
+    const int part = 1 << 16;
+    int *a, *b, *host;
+    cudaMalloc(&a, 4 * part * sizeof(int));
+    cudaMalloc(&b, 4 * part * sizeof(int));
+    cudaMallocHost(&host, 4 * part * sizeof(int));
+    for (int i = 0; i < 4 * part; ++i) host[i] = i;
+    #pragma omp parallel num_threads(4)
+    {
+        const int at = omp_get_thread_num() * part;
+        cudaStream_t own;
+        cudaStreamCreate(&own);
+        for (int i = 0; i < 200; ++i) {
+            cudaMemcpyAsync(a + at, host + at, part * 4, cudaMemcpyHostToDevice, own);
+            if (i < 2) add<<<part / 256, 256, 0, own>>>(a + at);
+            cudaMemcpyAsync(b + at, a + at, part * 4, cudaMemcpyDeviceToDevice, own);
+        }
+    }
+    cudaDeviceSynchronize();
+    puts("done");
+}
+"""
 WITH_OPENMP = """#include <cstdio>
 #include <omp.h>
 __global__ void add(int* sum, int by) { atomicAdd(sum, by); }
@@ -514,6 +539,8 @@ class Runs(unittest.TestCase):
     def test_openmp(self):
         done = self.simt("a.cu", a__cu=WITH_OPENMP)
         self.assertEqual((done.returncode, done.stdout), (0, "4 28\n"), done.stderr)
+        done = self.simt("b.cu", b__cu=STREAMS_OF_THREADS)
+        self.assertEqual((done.returncode, done.stdout), (0, "done\n"), done.stderr)
 
     def test_managed_memory_begins_as_zeros(self):
         done = self.simt("a.cu", a__cu=ZEROED)
