@@ -7,9 +7,11 @@ __global__ void integers(unsigned* o, long long* w) {
     asm("{\n\t.reg .pred p, q;\n\t.reg .u32 t<2>;\n\t"
         "setp.gt.u32 p|q, %1, %2;\n\t@p mov.u32 t0, 7;\n\t@!p mov.u32 t0, 9;\n\t"
         "selp.u32 t1, 100, 200, q;\n\tadd.u32 %0, t0, t1;\n}"
-        : "=r"(o[n++]) : "r"(x), "r"(y));
+        : "=r"(o[n++])
+        : "r"(x), "r"(y));
     asm("{ .reg .pred %%p; setp.ne.b32 %%p, %1, 0; selp.b32 %0, 1, 0, %%p; }"
-        : "=r"(o[n++]) : "r"(x));
+        : "=r"(o[n++])
+        : "r"(x));
     asm("{ .reg .u32 i; mov.u32 i, 0; mov.u32 %0, 0;\n"
         "LOOP_%=: .reg .pred done; add.u32 %0, %0, i; add.u32 i, i, 1;\n"
         "setp.ge.u32 done, i, 5; @done bra END; bra.uni LOOP_%=;\nEND:\n}"
@@ -45,7 +47,8 @@ __global__ void lanes(int* o) {
     asm volatile("shfl.sync.bfly.b32 %0, %1, 1, 0x1f, 0xffffffff;" : "=r"(other) : "r"(lane));
     asm volatile("redux.sync.add.s32 %0, %1, 0xffffffff;" : "=r"(sum) : "r"(lane));
     asm volatile("{ .reg .pred p; setp.lt.s32 p, %1, 4; vote.sync.ballot.b32 %0, p, 0xffffffff; }"
-                 : "=r"(o[32 + lane]) : "r"(lane));
+                 : "=r"(o[32 + lane])
+                 : "r"(lane));
     asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; @p add.s32 %0, %0, 1000; }"
                  : "+r"(sum));
     o[lane] = other + sum;
@@ -85,11 +88,13 @@ __global__ void phases(int* out) {
         tile[(threadIdx.x + 32) % 64] = threadIdx.x + phase;
         asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(at));
         asm volatile("{.reg .pred ok;\n WAIT: mbarrier.test_wait.shared.b64 ok, [%0], %1;\n"
-                     "@!ok bra WAIT; }" ::"r"(at), "l"(state));
+                     "@!ok bra WAIT; }" ::"r"(at),
+                     "l"(state));
         out[threadIdx.x] = tile[threadIdx.x];
         asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
         asm volatile("{\n.reg .pred p;\nL: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-                     "@p bra DONE;\nbra L;\nDONE:\n}" ::"r"(at), "r"(1));
+                     "@p bra DONE;\nbra L;\nDONE:\n}" ::"r"(at),
+                     "r"(1));
     }
 }
 int main() {
