@@ -63,6 +63,7 @@ void copy_memory(const HostCall& call, void* destination, const void* source, si
     if (bytes == 0) {
         return;
     }
+    const auto turn = take_turn();
     const bool known = kind != cudaMemcpyDefault;
     const bool to_device = known ? writes_device(kind) : memory_at(destination).is_of_device();
     const bool from_device = known ? reads_device(kind) : memory_at(source).is_of_device();
@@ -82,6 +83,7 @@ void fill_memory(const HostCall& call, void* memory, unsigned value, unsigned el
     if (bytes == 0) {
         return;
     }
+    const auto turn = take_turn();
     require_device(call, "its memory", memory, bytes);
     begin_stream_work(call.name, call.place);
     touch_by_work(static_cast<const char*>(memory), bytes, Touch::writes);

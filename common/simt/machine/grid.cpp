@@ -301,6 +301,11 @@ size_t shared_memory_limit(bool for_hopper) {
     return static_cast<size_t>(for_hopper ? 227 : options().shared_kib) << 10;
 }
 
+std::unique_lock<std::mutex> take_turn() {
+    const bool in_kernel = running_block != nullptr; // whose launch has it
+    return in_kernel ? std::unique_lock<std::mutex>() : std::unique_lock(turn_of_launch);
+}
+
 void run(const Launch& launch) {
     if (running_block != nullptr) {
         const RuntimeCode runtime;

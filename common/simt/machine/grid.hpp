@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 
 #include "common/simt/machine/dim3.hpp"
 #include "common/simt/machine/source_location.hpp"
@@ -46,5 +47,8 @@ uint64_t resident_blocks(const Launch& launch, const Kernel& kernel);
 /// Runs all blocks and returns when they have ended. Throws Fault when the launch or the kernel is
 /// wrong.
 void run(const Launch& launch);
+
+/// While it is held no launch is at work: host threads may copy while others launch.
+std::unique_lock<std::mutex> take_turn();
 
 } // namespace flash::simt
