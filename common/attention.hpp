@@ -7,6 +7,8 @@
 // and of its gradients: dQ, dK, dV from Q, K, V, O, LSE and dO, where dX is the derivative of some
 // number by X and has X's shape. dK and dV are sums over the query heads that read the K/V head.
 //
+// V and O may have a head dim of their own, d_v, which only some rungs know.
+//
 // A window and a sink are additions that only some rungs know. A sink is a logit per head, (H) in
 // fp32, finite or -inf, that joins the sum of every row and owns no key:
 //
@@ -43,21 +45,32 @@ struct Problem {
     // W, with a causal mask: query i sees its own key, i + N_kv - N_q, and the W - 1 keys before.
     // 0: no window
     int64_t window = 0;
-    bool sink = false; // every head has one
+    bool sink = false;      // every head has one
+    int64_t head_dim_v = 0; // of V and O; 0: as head_dim
 
-    int64_t q_size() const { return batch * heads * q_len * head_dim; } // also the size of O
+    int64_t v_dim() const { return head_dim_v > 0 ? head_dim_v : head_dim; } // d_v
+    bool two_head_dims() const { return v_dim() != head_dim; }
+
+    // In all that knows one head dim only, O is as large as Q, and V as K.
+    int64_t q_size() const { return batch * heads * q_len * head_dim; }
+    int64_t o_size() const { return batch * heads * q_len * v_dim(); }
     int64_t kv_size() const { return batch * kv_heads * kv_len * head_dim; }
+    int64_t v_size() const { return batch * kv_heads * kv_len * v_dim(); }
     int64_t lse_size() const { return batch * heads * q_len; }
 
     /// The K/V head that query head h reads.
     int64_t kv_head(int64_t h) const { return h / (heads / kv_heads); }
 
-    /// Offset of row 0 of query head (b, h) in Q and O; divide by d for its offset in LSE.
+    /// Offset of row 0 of query head (b, h) in Q; divide by d for its offset in LSE. In O likewise.
     int64_t q_offset(int64_t b, int64_t h) const { return (b * heads + h) * q_len * head_dim; }
+    int64_t o_offset(int64_t b, int64_t h) const { return (b * heads + h) * q_len * v_dim(); }
 
-    /// Offset of row 0 of the K/V head that query head (b, h) reads, in K and V.
+    /// Offset of row 0 of the K/V head that query head (b, h) reads, in K. In V likewise.
     int64_t kv_offset(int64_t b, int64_t h) const {
         return (b * kv_heads + kv_head(h)) * kv_len * head_dim;
+    }
+    int64_t v_offset(int64_t b, int64_t h) const {
+        return (b * kv_heads + kv_head(h)) * kv_len * v_dim();
     }
 
     /// Query i sees keys 0 .. visible_keys(i) - 1; with a window those from first_key(i) on.
@@ -69,10 +82,10 @@ struct Problem {
         return window > 0 ? std::max<int64_t>(i + kv_len - q_len + 1 - reach, 0) : 0;
     }
 
-    /// Floating-point operations by the field's convention: 4 B H N_q N_kv d, half of it when
-    /// causal; with a window 4 B H d for each pair of a query and a key that it sees.
+    /// Floating-point operations by the field's convention: 2 B H N_q N_kv (d + d_v), half of it
+    /// when causal; with a window 2 B H (d + d_v) for each pair of a query and a key that it sees.
     double flops() const {
-        const double each_pair = 4.0 * static_cast<double>(batch * heads * head_dim);
+        const double each_pair = 2.0 * static_cast<double>(batch * heads * (head_dim + v_dim()));
         const double pairs = static_cast<double>(q_len) * static_cast<double>(kv_len);
         return each_pair * (window > 0 ? pairs_in_window() : causal ? pairs / 2 : pairs);
     }
@@ -124,6 +137,10 @@ inline void validate(const Problem& p) {
                     "none, got " +
                     std::to_string(p.window) + (p.causal ? "" : " without causal"));
     }
+    if (p.head_dim_v < 0) {
+        throw Error("head-dim-v must be at least 1, or 0 for that of Q and K, got " +
+                    std::to_string(p.head_dim_v));
+    }
     const auto addressable = [](int64_t b, int64_t h, int64_t n, int64_t d, const char* name) {
         int64_t size = 4; // bytes of the largest element type
         for (const int64_t side : {b, h, n, d}) {
@@ -136,6 +153,8 @@ inline void validate(const Problem& p) {
     };
     addressable(p.batch, p.heads, p.q_len, p.head_dim, "Q");
     addressable(p.batch, p.kv_heads, p.kv_len, p.head_dim, "K");
+    addressable(p.batch, p.kv_heads, p.kv_len, p.v_dim(), "V");
+    addressable(p.batch, p.heads, p.q_len, p.v_dim(), "O");
 }
 
 } // namespace flash

@@ -80,10 +80,52 @@ template <class T>
 using ForwardPacked = RungFunction<const PackedSequences&, const T* /*Q*/, const T* /*K*/,
                                    const T* /*V*/, T* /*O*/, float* /*LSE*/>;
 
-/// dQ, dK and dV from Q, K, V, O, LSE and dO, likewise.
-template <class T>
-using Backward =
-    RungFunction<const T* /*Q*/, const T* /*K*/, const T* /*V*/, const T* /*O*/,
-                 const float* /*LSE*/, const T* /*dO*/, T* /*dQ*/, T* /*dK*/, T* /*dV*/>;
+/// dQ, dK and dV from Q, K, V, O, LSE and dO, likewise. A rung that knows a sink takes it behind V,
+/// and gives dsink behind dV: both are (H), in fp32, or null if the problem has none.
+template <class T> class Backward {
+    using Plain =
+        RungFunction<const T* /*Q*/, const T* /*K*/, const T* /*V*/, const T* /*O*/,
+                     const float* /*LSE*/, const T* /*dO*/, T* /*dQ*/, T* /*dK*/, T* /*dV*/>;
+    using WithSink =
+        RungFunction<const T* /*Q*/, const T* /*K*/, const T* /*V*/, const float* /*sink*/,
+                     const T* /*O*/, const float* /*LSE*/, const T* /*dO*/, T* /*dQ*/, T* /*dK*/,
+                     T* /*dV*/, float* /*dsink*/>;
+
+  public:
+    Backward(std::nullptr_t = nullptr) {}
+    Backward(void (*function)(const Problem&, const T*, const T*, const T*, const T*, const float*,
+                              const T*, T*, T*, T*))
+        : plain_(function) {}
+    Backward(void (*function)(const Problem&, const T*, const T*, const T*, const T*, const float*,
+                              const T*, T*, T*, T*, void* workspace))
+        : plain_(function) {}
+    Backward(void (*function)(const Problem&, const T*, const T*, const T*, const float*, const T*,
+                              const float*, const T*, T*, T*, T*, float*))
+        : with_sink_(function) {}
+    Backward(void (*function)(const Problem&, const T*, const T*, const T*, const float*, const T*,
+                              const float*, const T*, T*, T*, T*, float*, void* workspace))
+        : with_sink_(function) {}
+
+    explicit operator bool() const { return plain_ || takes_sink(); }
+    bool takes_sink() const { return bool(with_sink_); }
+    bool takes_workspace() const {
+        return plain_.takes_workspace() || with_sink_.takes_workspace();
+    }
+
+    void operator()(const Problem& p, const T* Q, const T* K, const T* V, const float* sink,
+                    const T* O, const float* LSE, const T* dO, T* dQ, T* dK, T* dV, float* dsink,
+                    void* workspace) const {
+        takes_sink() ? with_sink_(p, Q, K, V, sink, O, LSE, dO, dQ, dK, dV, dsink, workspace)
+                     : plain_(p, Q, K, V, O, LSE, dO, dQ, dK, dV, workspace);
+    }
+    void operator()(const Problem& p, const T* Q, const T* K, const T* V, const T* O,
+                    const float* LSE, const T* dO, T* dQ, T* dK, T* dV, void* workspace) const {
+        (*this)(p, Q, K, V, nullptr, O, LSE, dO, dQ, dK, dV, nullptr, workspace);
+    }
+
+  private:
+    Plain plain_;
+    WithSink with_sink_;
+};
 
 } // namespace flash

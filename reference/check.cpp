@@ -47,8 +47,8 @@ struct Comparison {
 // "O at (b=0, h=3, i=17, x=5) is 0.25, expected 0.5 +- 1e-05". LSE has no x.
 std::string describe(const Problem& p, const char* tensor, const Comparison::Element& e,
                      bool has_x) {
-    const int64_t index = static_cast<int64_t>(e.index), row = has_x ? index / p.head_dim : index;
-    const std::string x = has_x ? ", x=" + std::to_string(index % p.head_dim) : "";
+    const int64_t index = static_cast<int64_t>(e.index), row = has_x ? index / p.v_dim() : index;
+    const std::string x = has_x ? ", x=" + std::to_string(index % p.v_dim()) : "";
     char values[128];
     std::snprintf(values, sizeof values, " is %.9g, expected %.9g +- %.3g",
                   std::isnan(e.got) ? std::abs(e.got) : e.got, // no "-nan"
@@ -61,11 +61,11 @@ std::string describe(const Problem& p, const char* tensor, const Comparison::Ele
 // O is an average of what its row sees of V, whatever the scores are. Empty, or the first element
 // that cannot be one.
 std::string outside_of_V(const Problem& p, const Expectation& e, std::span<const float> o) {
-    const size_t d = static_cast<size_t>(p.head_dim);
+    const size_t d_v = static_cast<size_t>(p.v_dim());
     std::string first;
     int64_t outside = 0;
     for (size_t i = 0; i < o.size(); ++i) {
-        if (e.is_ignored(i / d)) {
+        if (e.is_ignored(i / d_v)) {
             continue;
         }
         const double got = static_cast<double>(o[i]);
@@ -85,7 +85,7 @@ std::string outside_of_V(const Problem& p, const Expectation& e, std::span<const
 double widest(const Problem& p, const Expectation& e) {
     double most = 0;
     for (size_t i = 0; i < e.o.size(); ++i) {
-        if (!e.is_ignored(i / static_cast<size_t>(p.head_dim))) {
+        if (!e.is_ignored(i / static_cast<size_t>(p.v_dim()))) {
             const double low = static_cast<double>(e.v_low[i]),
                          high = static_cast<double>(e.v_high[i]);
             most = std::max(most, std::max(e.o[i] - low, high - e.o[i]) + e.average_error(i));
@@ -113,7 +113,7 @@ Verdict compare(const Problem& p, const Expectation& e, const Outputs& outputs) 
     if (outputs.o.size() != e.o.size() || outputs.lse.size() != e.lse.size()) {
         throw std::runtime_error("O or LSE does not have the problem's size");
     }
-    const size_t d = static_cast<size_t>(p.head_dim);
+    const size_t d_v = static_cast<size_t>(p.v_dim());
     Comparison o, lse;
     bool all_zero = true;
     for (size_t row = 0; row < e.lse.size(); ++row) {
@@ -122,7 +122,7 @@ Verdict compare(const Problem& p, const Expectation& e, const Outputs& outputs) 
         }
         lse.add(row, outputs.lse[row], e.lse[row],
                 e.lse_bound[row] + (outputs.rounded_sums ? e.rounded_sums : 0));
-        for (size_t i = row * d; i < (row + 1) * d; ++i) {
+        for (size_t i = row * d_v; i < (row + 1) * d_v; ++i) {
             o.add(i, outputs.o[i], e.o[i], e.o_bound);
             all_zero = all_zero && outputs.o[i] == 0;
         }

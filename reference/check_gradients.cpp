@@ -1,5 +1,6 @@
 // The rule for gradients: bounds, and the comparison.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -10,33 +11,48 @@
 #include "reference/check.hpp"
 #include "reference/expectation.hpp"
 #include "reference/gradients.hpp"
+#include "reference/kv_heads.hpp"
 #include "reference/oracle.hpp"
 
 namespace flash::reference {
 namespace {
 
-constexpr const char* names[] = {"dQ", "dK", "dV"};
+constexpr const char* names[] = {"dQ", "dK", "dV", "dsink"};
+constexpr size_t of_sink = 3;
+
+/// How many gradients there are.
+size_t gradients(const Problem& p) { return p.sink ? 4 : 3; }
 
 template <class T> const std::vector<T>& tensor(const Gradients<T>& gradients, size_t which) {
-    return which == 0 ? gradients.d_q : which == 1 ? gradients.d_k : gradients.d_v;
+    const std::array all = {&gradients.d_q, &gradients.d_k, &gradients.d_v, &gradients.d_sink};
+    return *all.at(which);
 }
 
-/// The shape of dQ (which = 0), or of dK and dV.
+/// The shape of dQ (which = 0), of dK and dV, or of dsink.
 struct Shape {
+    const Problem& problem;
+    bool sink;
     int64_t heads, rows, d, heads_per_kv_head;
     std::string row;
     Shape(const Problem& p, size_t which)
-        : heads(which == 0 ? p.heads : p.kv_heads), rows(which == 0 ? p.q_len : p.kv_len),
-          d(p.head_dim), heads_per_kv_head(which == 0 ? p.heads / p.kv_heads : 1),
-          row(which == 0 ? "i" : "j") {}
+        : problem(p), sink(which == of_sink), heads(which == 0 ? p.heads : p.kv_heads),
+          rows(which == 0 ? p.q_len : p.kv_len), d(p.head_dim),
+          heads_per_kv_head(which == 0 ? p.heads / p.kv_heads : 1), row(which == 0 ? "i" : "j") {}
 
-    /// Number of the K/V head, of all B H_kv, that element `index` belongs to.
-    size_t kv_head(size_t index) const {
-        return static_cast<size_t>(static_cast<int64_t>(index) / (rows * d) / heads_per_kv_head);
+    /// Whether element `index` belongs to an ignored K/V head, of all B H_kv.
+    bool is_ignored(size_t index, const std::vector<bool>& ignored_heads) const {
+        const auto at = static_cast<int64_t>(index);
+        return sink ? reads_ignored(problem, ignored_heads, at)
+                    : !ignored_heads.empty() &&
+                          ignored_heads[static_cast<size_t>(at / (rows * d) / heads_per_kv_head)];
     }
-    /// "(b=0, h=3, i=17, x=5)" in dQ; rows of dK and dV are counted by j.
+    /// "(b=0, h=3, i=17, x=5)" in dQ; rows of dK and dV are counted by j, and dsink has heads
+    /// alone.
     std::string place(size_t index) const {
         const auto at = static_cast<int64_t>(index);
+        if (sink) {
+            return "(h=" + std::to_string(at) + ")";
+        }
         return "(b=" + std::to_string(at / d / rows / heads) +
                ", h=" + std::to_string(at / d / rows % heads) + ", " + row + "=" +
                std::to_string(at / d % rows) + ", x=" + std::to_string(at % d) + ")";
@@ -62,7 +78,7 @@ ExpectedGradients expect_gradients(const Problem& p, const Inputs& inputs,
                                     : ForwardResult{{inputs.o.begin(), inputs.o.end()},
                                                     {inputs.lse.begin(), inputs.lse.end()}};
     const Yardstick baseline = naive_gradients(p, inputs, given, part(0.7, 1), e.ignored_heads);
-    for (size_t which = 0; which < 3; ++which) {
+    for (size_t which = 0; which < gradients(p); ++which) {
         const std::vector<double>& exact = tensor(e.exact, which);
         const std::vector<float>& naive = tensor(baseline.naive, which);
         const Shape shape(p, which);
@@ -79,16 +95,16 @@ ExpectedGradients expect_gradients(const Problem& p, const Inputs& inputs,
         }
         const double accumulation = baseline.fp32_sums[which];
         e.all_zero[which] = largest <= 3 * error + accumulation;
-        e.bounds[which] =
-            3 * error + 2 * unit_roundoff(inputs.dtype) * largest + accumulation + 1e-5;
+        const double u = which == of_sink ? 0 : unit_roundoff(inputs.dtype); // dsink is fp32
+        e.bounds[which] = 3 * error + 2 * u * largest + accumulation + 1e-5;
     }
     return e;
 }
 
 Verdict compare_gradients(const Problem& p, const ExpectedGradients& e, const Outputs& outputs) {
-    const std::span<const float> got[] = {outputs.d_q, outputs.d_k, outputs.d_v};
+    const std::span<const float> got[] = {outputs.d_q, outputs.d_k, outputs.d_v, outputs.d_sink};
     Verdict verdict;
-    for (size_t which = 0; which < 3; ++which) {
+    for (size_t which = 0; which < gradients(p); ++which) {
         const std::vector<double>& exact = tensor(e.exact, which);
         if (got[which].size() != exact.size()) {
             throw std::runtime_error(std::string(names[which]) +
@@ -100,7 +116,7 @@ Verdict compare_gradients(const Problem& p, const ExpectedGradients& e, const Ou
         size_t first_wrong = 0, wrong = 0, compared = 0;
         bool all_zero = true;
         for (size_t i = 0; i < exact.size(); ++i) {
-            if (!e.ignored_heads.empty() && e.ignored_heads[shape.kv_head(i)]) {
+            if (shape.is_ignored(i, e.ignored_heads)) {
                 continue;
             }
             const double error = std::abs(static_cast<double>(got[which][i]) - exact[i]);
@@ -113,9 +129,20 @@ Verdict compare_gradients(const Problem& p, const ExpectedGradients& e, const Ou
             all_zero = all_zero && got[which][i] == 0;
             ++compared;
         }
-        (which == 0 ? verdict.d_q : which == 1 ? verdict.d_k : verdict.d_v) = {worst, bound};
-        if (which == 0) {
+        const GradientError found{worst, bound};
+        switch (which) {
+        case 0:
+            verdict.d_q = found;
             verdict.rows = static_cast<int64_t>(compared) / p.head_dim;
+            break;
+        case 1:
+            verdict.d_k = found;
+            break;
+        case 2:
+            verdict.d_v = found;
+            break;
+        default:
+            verdict.d_sink = found;
         }
         if (wrong > 0) {
             const auto value = static_cast<double>(got[which][first_wrong]);
@@ -141,12 +168,15 @@ Verdict check_gradients(const Problem& p, const Inputs& inputs, const Outputs& o
                         const Progress& progress, int64_t rows_of_head) {
     std::vector<bool> left_out;
     if (rows_of_head > 0 && rows_of_head < p.q_len) {
-        const int64_t heads = p.batch * p.kv_heads;
+        left_out.assign(static_cast<size_t>(p.batch * p.kv_heads), true);
+        const int64_t together = p.sink ? p.batch : 1; // dsink needs a head of all batch entries
+        const int64_t heads = p.batch * p.kv_heads / together;
         const int64_t wanted = std::max<int64_t>(heads * rows_of_head / p.q_len, 1);
-        left_out.assign(static_cast<size_t>(heads), true);
         for (int64_t n = 0; n < wanted; ++n) {
-            // the last one is among them
-            left_out[static_cast<size_t>(heads - 1 - n * heads / wanted)] = false;
+            const int64_t head = heads - 1 - n * heads / wanted; // the last one is among them
+            for (int64_t b = 0; b < together; ++b) {
+                left_out[static_cast<size_t>(b * p.kv_heads + head)] = false;
+            }
         }
     }
     Verdict verdict =
@@ -164,8 +194,10 @@ std::string wrong_forward(const Problem& p, const Inputs& inputs, int64_t rows_o
     }
     // who sums up P after rounding it is not known here
     const Outputs given{.o = inputs.o, .lse = inputs.lse, .rounded_sums = true};
-    const Verdict verdict =
-        check(p, {inputs.dtype, inputs.q, inputs.k, inputs.v}, given, {}, rows_of_head);
+    const Verdict verdict = check(
+        p,
+        {.dtype = inputs.dtype, .q = inputs.q, .k = inputs.k, .v = inputs.v, .sink = inputs.sink},
+        given, {}, rows_of_head);
     return verdict.ok ? "" : "o and lse are not those of q, k and v: " + verdict.message;
 }
 

@@ -34,15 +34,15 @@ double smallest(DType type) { return type == DType::fp16 ? 0x1p-24 : 0x1p-126; }
 // The least and the largest V in each column that a row sees; NaN in ignored heads is left out. A
 // row that sees no key gets 0. A sink owns no key, as if its V were 0.
 void fill_range_of_V(const Problem& p, const Inputs& inputs, Expectation& e) {
-    const auto d = static_cast<size_t>(p.head_dim);
-    e.v_low.assign(static_cast<size_t>(p.q_size()), 0);
+    const auto d_v = static_cast<size_t>(p.v_dim());
+    e.v_low.assign(static_cast<size_t>(p.o_size()), 0);
     e.v_high = e.v_low;
     for (int64_t b = 0; b < p.batch; ++b) {
         for (int64_t h = 0; h < p.heads; ++h) {
-            const float* V = inputs.v.data() + p.kv_offset(b, h);
-            const auto first_row = static_cast<size_t>(p.q_offset(b, h));
+            const float* V = inputs.v.data() + p.v_offset(b, h);
+            const auto first_row = static_cast<size_t>(p.o_offset(b, h));
             const float before_any = p.sink ? 0 : std::numeric_limits<float>::infinity();
-            std::vector<float> low(d, before_any), high(d, -before_any);
+            std::vector<float> low(d_v, before_any), high(d_v, -before_any);
             int64_t seen = 0; // a row sees the keys of the row before, and perhaps more
             for (int64_t i = 0; i < p.q_len; ++i) {
                 if (p.window > 0) { // or fewer
@@ -51,14 +51,14 @@ void fill_range_of_V(const Problem& p, const Inputs& inputs, Expectation& e) {
                     seen = p.first_key(i);
                 }
                 for (; seen < p.visible_keys(i); ++seen) {
-                    for (size_t x = 0; x < d; ++x) {
-                        const float v = V[static_cast<size_t>(seen) * d + x];
+                    for (size_t x = 0; x < d_v; ++x) {
+                        const float v = V[static_cast<size_t>(seen) * d_v + x];
                         low[x] = v < low[x] ? v : low[x];
                         high[x] = v > high[x] ? v : high[x];
                     }
                 }
                 if (p.visible_keys(i) > 0) {
-                    const size_t row = first_row + static_cast<size_t>(i) * d;
+                    const size_t row = first_row + static_cast<size_t>(i) * d_v;
                     std::ranges::copy(low, e.v_low.begin() + static_cast<int64_t>(row));
                     std::ranges::copy(high, e.v_high.begin() + static_cast<int64_t>(row));
                 }
@@ -127,7 +127,7 @@ Expectation expect(const Problem& p, const Inputs& inputs, std::vector<bool> ign
     e.lse_bound.resize(A.size());
     e.all_zero = true;
     double baseline_error = 0, largest_o = 0, largest_a = 0, largest_v = 0;
-    const size_t d = static_cast<size_t>(p.head_dim);
+    const size_t d_v = static_cast<size_t>(p.v_dim());
     for (size_t row = 0; row < A.size(); ++row) {
         e.lse_bound[row] = lse_tolerance + 0x1p-19 * A[row];
         if (p.sink && std::isfinite(e.lse[row])) { // one of 1e30 is LSE, whatever the scores are
@@ -137,7 +137,7 @@ Expectation expect(const Problem& p, const Inputs& inputs, std::vector<bool> ign
             continue;
         }
         largest_a = std::max(largest_a, A[row]);
-        for (size_t i = row * d; i < (row + 1) * d; ++i) {
+        for (size_t i = row * d_v; i < (row + 1) * d_v; ++i) {
             if (!std::isfinite(baseline[i]) || !std::isfinite(e.o[i])) {
                 throw std::runtime_error(not_finite(p, row));
             }

@@ -23,7 +23,7 @@ struct Expectation {
     double o_bound = 0;               // for every element of O
     double fp32_sums = 0;             // the part of it that is for scores summed up in fp32
     double rounding = 0;              // and the rest
-    std::vector<float> v_low, v_high; // (B, H, N_q, d): what the row sees of V lies in between
+    std::vector<float> v_low, v_high; // (B, H, N_q, d_v): what the row sees of V lies in between
     double average_roundoff = 0, floor = 0; // of eps: 2 u + 2^-16, and what small V may be off by
     std::vector<double> lse_bound;          // for every row
     double rounded_sums = 0;                // by so much more, where outputs sum up rounded P

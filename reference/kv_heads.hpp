@@ -39,6 +39,29 @@ void for_each_kv_head(const Problem& p, const std::vector<bool>& ignored, const 
     }
 }
 
+/// Whether head h of some batch entry reads an ignored K/V head. Then dsink, a sum over all batch
+/// entries, is not known.
+inline bool reads_ignored(const Problem& p, const std::vector<bool>& ignored, int64_t h) {
+    bool any = false;
+    for (int64_t b = 0; b < p.batch && !ignored.empty(); ++b) {
+        any = any || ignored[static_cast<size_t>(b * p.kv_heads + p.kv_head(h))];
+    }
+    return any;
+}
+
+/// dsink (H) from the parts of all batch entries, (B, H).
+template <class T>
+std::vector<T> sum_of_batch(const Problem& p, const std::vector<bool>& ignored,
+                            const std::vector<T>& parts) {
+    const auto heads = static_cast<size_t>(p.heads);
+    std::vector<T> sums(heads);
+    for (size_t n = 0; n < parts.size(); ++n) {
+        const bool known = !reads_ignored(p, ignored, static_cast<int64_t>(n % heads));
+        sums[n % heads] += known ? parts[n] : 0;
+    }
+    return sums;
+}
+
 /// Calls work(RowTile) for the tiles of all query heads that read the K/V head, in order.
 template <class Work>
 void for_each_tile_of_group(const Problem& p, int64_t b, int64_t kv_head, Work work) {

@@ -29,21 +29,21 @@ template <class Row> void softmax_fp32(Row&& s, float sink) {
 
 std::vector<float> naive(const Problem& p, const Inputs& inputs, const Progress& progress,
                          const std::vector<bool>& ignored_rows) {
-    std::vector<float> result(static_cast<size_t>(p.q_size()));
-    const int64_t d = p.head_dim;
+    std::vector<float> result(static_cast<size_t>(p.o_size()));
+    const int64_t d = p.head_dim, d_v = p.v_dim();
     const auto round = [type = inputs.dtype](float x) { return round_to(type, x); };
     const float largest = largest_number(inputs.dtype);
 
     for_each_row_tile(p, ignored_rows, progress, [&](const RowTile& tile) {
         const int64_t offset = p.q_offset(tile.b, tile.h) + tile.first * d;
         const auto [begin, end] = keys_of(p, tile);
-        const int64_t keys = end - begin, kv_offset = p.kv_offset(tile.b, tile.h) + begin * d;
+        const int64_t keys = end - begin;
         const float sink = p.sink ? inputs.sink[static_cast<size_t>(tile.h)]
                                   : -std::numeric_limits<float>::infinity();
         const ConstTile Q(inputs.q.data() + offset, tile.rows, d);
-        const ConstTile K(inputs.k.data() + kv_offset, keys, d);
-        const ConstTile V(inputs.v.data() + kv_offset, keys, d);
-        Eigen::Map<Matrix> O(result.data() + offset, tile.rows, d);
+        const ConstTile K(inputs.k.data() + p.kv_offset(tile.b, tile.h) + begin * d, keys, d);
+        const ConstTile V(inputs.v.data() + p.v_offset(tile.b, tile.h) + begin * d_v, keys, d_v);
+        Eigen::Map<Matrix> O(result.data() + offset / d * d_v, tile.rows, d_v);
 
         Matrix S = p.scale * product_transposed(Q, K);
         for (int64_t i = 0; i < tile.rows; ++i) {

@@ -8,7 +8,7 @@
 
 namespace flash::reference {
 
-/// O (B, H, N_q, d) as unfused attention computes it in `inputs.dtype`: S = scale * Q K^T
+/// O (B, H, N_q, d_v) as unfused attention computes it in `inputs.dtype`: S = scale * Q K^T
 /// accumulated and kept in fp32; P = softmax(S) in fp32, normalised, then rounded to the type; O =
 /// P V accumulated in fp32, then rounded to the type. For fp32 nothing is rounded further. A sink
 /// is one more score in fp32. A row that sees no key is 0; a row with a score that is not finite is

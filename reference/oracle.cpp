@@ -36,20 +36,20 @@ template <class Row> double softmax_and_lse(Row&& s, double sink) {
 
 Exact oracle(const Problem& p, const Inputs& inputs, const Progress& progress,
              const std::vector<bool>& ignored_rows) {
-    Exact exact{std::vector<double>(static_cast<size_t>(p.q_size())),
+    Exact exact{std::vector<double>(static_cast<size_t>(p.o_size())),
                 std::vector<double>(static_cast<size_t>(p.lse_size()))};
-    const int64_t d = p.head_dim;
+    const int64_t d = p.head_dim, d_v = p.v_dim();
 
     for_each_row_tile(p, ignored_rows, progress, [&](const RowTile& tile) {
         const int64_t offset = p.q_offset(tile.b, tile.h) + tile.first * d;
         const auto [begin, end] = keys_of(p, tile);
         const int64_t keys = end - begin;
         const float* K = inputs.k.data() + p.kv_offset(tile.b, tile.h) + begin * d;
-        const float* V = inputs.v.data() + p.kv_offset(tile.b, tile.h) + begin * d;
+        const float* V = inputs.v.data() + p.v_offset(tile.b, tile.h) + begin * d_v;
         const double sink =
             p.sink ? static_cast<double>(inputs.sink[static_cast<size_t>(tile.h)]) : -infinity;
         double* LSE = exact.lse.data() + offset / d;
-        Eigen::Map<MatrixD> O(exact.o.data() + offset, tile.rows, d);
+        Eigen::Map<MatrixD> O(exact.o.data() + offset / d * d_v, tile.rows, d_v);
 
         const MatrixD Q = ConstTile(inputs.q.data() + offset, tile.rows, d).cast<double>();
         MatrixD S(tile.rows, keys);
@@ -71,7 +71,7 @@ Exact oracle(const Problem& p, const Inputs& inputs, const Progress& progress,
         O.setZero();
         for (int64_t j = 0; j < keys; j += key_block) {
             const int64_t n = std::min(key_block, keys - j);
-            const MatrixD V_block = ConstTile(V + j * d, n, d).cast<double>();
+            const MatrixD V_block = ConstTile(V + j * d_v, n, d_v).cast<double>();
             O += product(S.middleCols(j, n), V_block);
         }
     });

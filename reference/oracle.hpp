@@ -8,7 +8,7 @@
 namespace flash::reference {
 
 struct Exact {
-    std::vector<double> o;   // (B, H, N_q, d)
+    std::vector<double> o;   // (B, H, N_q, d_v)
     std::vector<double> lse; // (B, H, N_q), natural log
 };
 

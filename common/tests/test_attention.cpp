@@ -32,6 +32,23 @@ TEST_CASE("offsets of grouped heads") {
     CHECK(p.flops() == 4.0 * 2 * 6 * 5 * 7 * 3);
 }
 
+TEST_CASE("V and O may have a head dim of their own") {
+    Problem p{.batch = 2, .heads = 6, .kv_heads = 2, .q_len = 5, .kv_len = 7, .head_dim = 3};
+    CHECK((p.v_dim() == 3 && !p.two_head_dims()));
+    CHECK((p.o_size() == p.q_size() && p.v_size() == p.kv_size()));
+    p.head_dim_v = 4;
+    CHECK((p.v_dim() == 4 && p.two_head_dims()));
+    CHECK(p.q_size() == 2 * 6 * 5 * 3);
+    CHECK(p.kv_size() == 2 * 2 * 7 * 3);
+    CHECK(p.o_size() == 2 * 6 * 5 * 4);
+    CHECK(p.v_size() == 2 * 2 * 7 * 4);
+    CHECK(p.o_offset(1, 4) == (6 + 4) * 5 * 4);
+    CHECK(p.v_offset(1, 4) == (2 + 1) * 7 * 4);
+    CHECK(p.flops() == 2.0 * 2 * 6 * 5 * 7 * (3 + 4));
+    p.head_dim_v = 3;
+    CHECK(!p.two_head_dims());
+}
+
 TEST_CASE("the causal mask is aligned to the bottom right") {
     Problem p{.q_len = 3, .kv_len = 5, .causal = true};
     CHECK(p.visible_keys(0) == 3);
@@ -73,6 +90,7 @@ TEST_CASE("problems that no rung may be asked to solve") {
     CHECK_THAT(refusal({.scale = std::numeric_limits<float>::infinity()}),
                ContainsSubstring("scale must be from 1.4e-45"));
     CHECK_THAT(refusal({.window = 3}), ContainsSubstring("got 3 without causal"));
+    CHECK_THAT(refusal({.head_dim_v = -1}), ContainsSubstring("head-dim-v must be at least 1"));
     CHECK_THAT(refusal({.causal = true, .window = -3}), ContainsSubstring("window must be"));
     const int64_t third = int64_t{1} << 21; // three of them make 2^63
     CHECK_THAT(refusal({.batch = third, .q_len = third, .kv_len = 1, .head_dim = third}),

@@ -49,6 +49,8 @@ def arguments(words: list[str]) -> argparse.Namespace:
         ("letters", 160, "length of the sample at the end"),
     ):
         add(f"--{name}", type=int, default=default, help=f"{what} ({default})")
+    add("--window", type=int, metavar="W", help="a letter sees the last W, its own included (all)")
+    add("--sink", action="store_true", help="each head learns a logit that owns no letter")
     add("--rate", type=float, default=1e-2, help="the learning rate; it falls to 0 (0.01)")
     add("--device", default="cpu", help="cpu, cuda or cuda:1 (cpu)")
     add("--text", nargs="+", type=Path, metavar="FILE", help="what it reads (the poem)")
@@ -58,6 +60,10 @@ def arguments(words: list[str]) -> argparse.Namespace:
         parser.error(
             f"--width {options.width}: a multiple of --head-dim, {options.head_dim}, is expected"
         )
+    if (options.window is not None or options.sink) and options.head_dim not in (64, 128):
+        parser.error("--window and --sink are for rungs of Hopper: --head-dim 64 or 128")
+    if options.window is not None and options.window < 1:
+        parser.error(f"--window {options.window}: at least 1 is expected")
     if min(options.steps, options.layers, options.context, options.batch) < 1:
         parser.error("--steps, --layers, --context and --batch are at least 1")
     files = options.text
@@ -86,6 +92,19 @@ except ModuleNotFoundError as error:
     sys.exit(2)
 
 
+def plain_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, sink: torch.Tensor | None
+) -> torch.Tensor:
+    """What PyTorch makes of a window and of sinks: a mask, and one more column of scores."""
+    N = q.shape[2]
+    behind = torch.arange(N, device=q.device)[:, None] - torch.arange(N, device=q.device)
+    scores = (q @ k.transpose(2, 3)).float() / q.shape[3] ** 0.5
+    scores = scores.masked_fill((behind < 0) | (behind >= window), float("-inf"))
+    if sink is not None:
+        scores = torch.cat([scores, sink[:, None, None].expand(*scores.shape[:3], 1)], 3)
+    return scores.softmax(3)[..., :N].to(v.dtype) @ v
+
+
 class Layer(nn.Module):
     """Each letter looks at those before it; then a perceptron works on each by itself."""
 
@@ -97,14 +116,18 @@ class Layer(nn.Module):
         self.perceptron = nn.Sequential(
             nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
         )
+        self.sink = nn.Parameter(torch.zeros(width // options.head_dim)) if options.sink else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         B, N, width = x.shape
         qkv = self.qkv(self.before_attention(x)).view(B, N, 3, -1, self.options.head_dim)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).bfloat16().contiguous()  # (B, H, N, d) each
+        window, sink = self.options.window, self.sink
         if self.which == "ours":
             rungs = {"rung": self.options.rung, "backward_rung": self.options.backward_rung}
-            o = attention(q, k, v, causal=True, **rungs)
+            o = attention(q, k, v, causal=True, window=window, sink=sink, **rungs)
+        elif window is not None or sink is not None:
+            o = plain_attention(q, k, v, N if window is None else window, sink)
         else:
             o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(o.transpose(1, 2).reshape(B, N, width).float())

@@ -193,8 +193,9 @@ std::string Case::group() const {
 std::string Case::name() const {
     char text[160];
     const Problem& p = problem;
-    std::snprintf(text, sizeof text, "%s d=%lld %s B=%lld H=%lld/%lld scale=%.3g",
-                  dtype_name(dtype), static_cast<long long>(p.head_dim),
+    const std::string d_v = p.two_head_dims() ? "/" + std::to_string(p.v_dim()) : "";
+    std::snprintf(text, sizeof text, "%s d=%lld%s %s B=%lld H=%lld/%lld scale=%.3g",
+                  dtype_name(dtype), static_cast<long long>(p.head_dim), d_v.c_str(),
                   p.causal ? "causal" : "full", static_cast<long long>(p.batch),
                   static_cast<long long>(p.heads), static_cast<long long>(p.kv_heads),
                   static_cast<double>(p.scale));
@@ -211,6 +212,7 @@ Scope scope_of(const Rung& rung) {
     }
     scope.backward = rung.has_gradients;
     scope.window_and_sink = rung.window_and_sink;
+    scope.head_dims_v = {rung.head_dims_v.begin(), rung.head_dims_v.end()};
     scope.many_rows = rung.backend().name() == "cuda";
     return scope;
 }
@@ -254,6 +256,15 @@ void turn_backward(List& list) {
     }
     list.left_out.push_back("gradients: " + std::to_string(all - list.cases.size()) +
                             " cases with NaN or infinity in a row of Q, or scores of 1e4 and more");
+}
+
+/// The list as it is where V has a head dim of its own.
+void narrow_V(List& list, const Scope& scope) {
+    for (Case& c : list.cases) {
+        const auto k = std::ranges::find(scope.head_dims, c.problem.head_dim);
+        const auto nth = static_cast<size_t>(k - scope.head_dims.begin());
+        c.problem.head_dim_v = nth < scope.head_dims_v.size() ? scope.head_dims_v[nth] : 0;
+    }
 }
 
 /// SIMT executes thread by thread: what is cheap elsewhere is cut down there.
@@ -395,7 +406,7 @@ void add_spread(List& list, const Scope& scope) {
         for (const Kind kind : {Kind::spread_16, Kind::spread_24}) {
             for (const DType dtype : scope.dtypes) {
                 for (const int64_t d : scope.head_dims) {
-                    if (d == 64 || d == 128) {
+                    if (d == 64 || d == 128 || d == 192) {
                         const bool causal = (kind == Kind::spread_24) == (d == 64);
                         list.cases.push_back(
                             {kind, dtype, make_problem(shape, d, {causal, {1, 1}, true})});
@@ -406,8 +417,8 @@ void add_spread(List& list, const Scope& scope) {
         }
     }
     list.left_out.push_back(
-        any ? "scores of large spread: one mask per head dim, and head dims but 64 and 128"
-            : "scores of large spread: they are for head dims 64 and 128");
+        any ? "scores of large spread: one mask per head dim, and head dims but 64, 128 and 192"
+            : "scores of large spread: they are for head dims 64, 128 and 192");
 }
 
 // More tiles than a GPU has SMs, so that persistent blocks take a second one. Which one is a matter
@@ -429,8 +440,9 @@ void add_many_blocks(List& list, const Scope& scope) {
 
 // Windows and sinks, on shapes whose tiles they cut in every way: below, at and above multiples of
 // 16, 32 and 64, one key, all keys and more; windows that end before the first key, because there
-// are more queries than keys. Every head dim and type meets all of them, with sinks and without in
-// turns; on a slow backend the types take turns.
+// are more queries than keys; whole tiles of keys that no query sees any more; and of 128 keys, the
+// last query that sees one is the first of a tile. Every head dim and type meets all of them, with
+// sinks and without in turns; on a slow backend the types take turns.
 struct WindowShape {
     Shape shape;
     int64_t window; // 0: a sink beside the usual masks
@@ -440,13 +452,16 @@ constexpr std::array window_shapes = {
     WindowShape{{203, 113}, 17},   WindowShape{{300, 300}, 128}, WindowShape{{300, 310}, 127},
     WindowShape{{1, 239}, 129},    WindowShape{{1, 5}, 1},       WindowShape{{512, 500}, 200},
     WindowShape{{200, 200}, 1000}, WindowShape{{512, 127}, 63},  WindowShape{{140, 333}, 96},
-    WindowShape{{97, 130}, 0},     WindowShape{{300, 40}, 0}};
+    WindowShape{{97, 130}, 0},     WindowShape{{300, 40}, 0},    WindowShape{{40, 300}, 33},
+    WindowShape{{260, 260}, 130}};
 
 // For detectors: tiles at both edges and between them, tiles that some warpgroups of a block skip,
-// and rows without keys.
-constexpr std::array detect_window_shapes = {WindowShape{{5, 71}, 20}, WindowShape{{136, 200}, 70},
+// a last query that is the first of a tile, keys that no query sees any more, and rows without
+// keys.
+constexpr std::array detect_window_shapes = {WindowShape{{5, 71}, 20}, WindowShape{{136, 200}, 66},
                                              WindowShape{{97, 97}, 1}, WindowShape{{200, 5}, 3},
-                                             WindowShape{{200, 5}, 0}};
+                                             WindowShape{{200, 5}, 0}, WindowShape{{20, 200}, 9},
+                                             WindowShape{{40, 5}, 3}};
 
 void add_windows(List& list, const Scope& scope, std::span<const WindowShape> some) {
     for (size_t s = 0; s < some.size(); ++s) {
@@ -465,6 +480,7 @@ void add_windows(List& list, const Scope& scope, std::span<const WindowShape> so
                                         {causal, extreme ? Heads{6, 2} : Heads{2, 1}, true})};
                     c.problem.window = window;
                     c.problem.sink = sink;
+                    c.problem.batch = sink && shape.longer() <= 128 ? 2 : 1; // dsink adds them up
                     list.cases.push_back(c);
                 }
             }
@@ -530,6 +546,7 @@ List full(const Scope& scope) {
     if (scope.backward) {
         turn_backward(list);
     }
+    narrow_V(list, scope);
     return list;
 }
 
@@ -618,6 +635,16 @@ List detect(const Scope& scope) {
     if (scope.window_and_sink) {
         add_windows(list, scope, detect_window_shapes);
     }
+    if (!scope.head_dims_v.empty()) {
+        // Three tiles of 128 keys under a mask: the first 64 rows see two of them, and a warpgroup
+        // whose rows are beyond the last sees none. It may be two tiles ahead when it lets one
+        // pass.
+        for (const DType dtype : scope.dtypes) {
+            list.cases.push_back(
+                {Kind::normal, dtype,
+                 make_problem({136, 328}, scope.head_dims.back(), {true, {2, 1}})});
+        }
+    }
     if (scope.backward) {
         // Four tiles of 128 keys under a mask: where blocks take turns, the order of more than two
         // tiles is seen.
@@ -630,6 +657,7 @@ List detect(const Scope& scope) {
     if (scope.head_dims.size() > 1) { // else each kind of input would be for one type
         std::erase_if(list.cases, [&](const Case& c) { return !is_its_types_turn(scope, c); });
     }
+    narrow_V(list, scope);
     return list;
 }
 

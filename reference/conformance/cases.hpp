@@ -53,7 +53,8 @@ struct Case {
     uint64_t seed = 0; // of its inputs; 0: the same numbers everywhere
 
     std::string group() const; // "normal 113x203, window 65, sink": kind, N_q x N_kv, what else
-    std::string name() const;  // "fp32 d=64 causal B=1 H=6/2 scale=0.3": all the rest
+    // "fp32 d=64 causal B=1 H=6/2 scale=0.3": all the rest; d=192/128 where V has its own
+    std::string name() const;
 };
 
 /// What a rung can do, and how much its backend can bear.
@@ -63,7 +64,8 @@ struct Scope {
     int64_t longest = 2113; // larger N_q and N_kv are left out, but for a few cases with many keys
     bool many_rows = false; // with many keys, as many queries; and many blocks
     bool backward = false;  // the gradients
-    bool window_and_sink = false; // problems with a window, a sink, or both, too
+    bool window_and_sink = false;          // problems with a window, a sink, or both, too
+    std::vector<int64_t> head_dims_v = {}; // V's beside each of head_dims; empty: the same
 };
 
 /// Every head dim of interest when the rung takes any; N <= 512 on SIMT, and many rows on a GPU

@@ -123,7 +123,7 @@ void fill_with_huge(const Case& c, Tensors& t) {
 // One size, and a sign for each column: every average of a column is the column's own number.
 void fill_V(const Problem& p, Tensors& t, float size) {
     for (size_t n = 0; n < t.v.size(); ++n) {
-        const size_t x = n % static_cast<size_t>(p.head_dim);
+        const size_t x = n % static_cast<size_t>(p.v_dim());
         t.v[n] = x % 2 == 0 ? size : -size;
     }
 }
@@ -191,12 +191,12 @@ void spoil_row(const Problem& p, Tensors& t, bool infinite) {
 // it.
 void spoil_head(const Problem& p, Tensors& t) {
     const int64_t b = p.batch / 2, h = p.heads / 2;
-    const auto spoil = [&](std::vector<float>& tensor) {
-        const auto head = tensor.begin() + p.kv_offset(b, h);
-        std::fill(head, head + p.kv_len * p.head_dim, std::numeric_limits<float>::quiet_NaN());
+    const auto spoil = [&](std::vector<float>& tensor, int64_t from, int64_t d) {
+        const auto head = tensor.begin() + from;
+        std::fill(head, head + p.kv_len * d, std::numeric_limits<float>::quiet_NaN());
     };
-    spoil(t.k);
-    spoil(t.v);
+    spoil(t.k, p.kv_offset(b, h), p.head_dim);
+    spoil(t.v, p.v_offset(b, h), p.v_dim());
     t.spoilt.assign(static_cast<size_t>(p.lse_size()), false);
     for (int64_t other = 0; other < p.heads; ++other) {
         if (p.kv_head(other) == p.kv_head(h)) {
@@ -245,7 +245,7 @@ Tensors make_inputs(const Case& c) {
     };
     fill(t.q, p.q_size());
     fill(t.k, p.kv_size());
-    fill(t.v, p.kv_size());
+    fill(t.v, p.v_size());
 
     if (p.sink) {
         fill(t.sink, p.heads);

@@ -31,14 +31,14 @@ std::string place(const Problem& p, size_t row) {
 // does not.
 std::string finite_where_spoilt(const Prepared& prepared, const Outputs& got) {
     const Problem& p = prepared.c.problem;
-    const size_t d = static_cast<size_t>(p.head_dim);
+    const size_t d_v = static_cast<size_t>(p.v_dim());
     for (size_t row = 0; row < prepared.tensors.spoilt.size(); ++row) {
         const int64_t i = static_cast<int64_t>(row) % p.q_len;
         if (!prepared.tensors.spoilt[row] || p.visible_keys(i) == 0) {
             continue;
         }
         bool finite = std::isfinite(got.lse[row]);
-        for (size_t x = row * d; x < (row + 1) * d; ++x) {
+        for (size_t x = row * d_v; x < (row + 1) * d_v; ++x) {
             finite = finite || std::isfinite(got.o[x]);
         }
         if (finite) {
@@ -51,7 +51,7 @@ std::string finite_where_spoilt(const Prepared& prepared, const Outputs& got) {
 // With one key the softmax is 1, whatever the score, so O is V. Empty, or where it is not.
 std::string differs_from_only_value(const Prepared& prepared, const Outputs& got) {
     const Problem& p = prepared.c.problem;
-    const size_t d = static_cast<size_t>(p.head_dim);
+    const size_t d_v = static_cast<size_t>(p.v_dim());
     for (size_t row = 0; row < got.lse.size(); ++row) {
         const int64_t r = static_cast<int64_t>(row);
         const bool spoilt = !prepared.tensors.spoilt.empty() && prepared.tensors.spoilt[row];
@@ -59,9 +59,9 @@ std::string differs_from_only_value(const Prepared& prepared, const Outputs& got
             continue;
         }
         const size_t value =
-            static_cast<size_t>(p.kv_offset(r / p.q_len / p.heads, r / p.q_len % p.heads));
-        for (size_t x = 0; x < d; ++x) {
-            const float v = prepared.tensors.v[value + x], o = got.o[row * d + x];
+            static_cast<size_t>(p.v_offset(r / p.q_len / p.heads, r / p.q_len % p.heads));
+        for (size_t x = 0; x < d_v; ++x) {
+            const float v = prepared.tensors.v[value + x], o = got.o[row * d_v + x];
             const double error = std::abs(static_cast<double>(o) - static_cast<double>(v));
             if (!(error <= unit_in_last_place(prepared.c.dtype, v))) {
                 char values[64];
@@ -122,7 +122,8 @@ std::string finite_where_spoilt(const Prepared& prepared, const reference::Gradi
 
 const char* kind_of(const Verdict& v, bool gradients) {
     const bool nan = std::isnan(v.o_error) || std::isnan(v.lse_error) || std::isnan(v.d_q.error) ||
-                     std::isnan(v.d_k.error) || std::isnan(v.d_v.error);
+                     std::isnan(v.d_k.error) || std::isnan(v.d_v.error) ||
+                     (v.d_sink && std::isnan(v.d_sink->error));
     const bool lse_is_right = v.lse_error <= v.lse_bound;
     if (nan || gradients) {
         return nan ? "NaN" : "gradient";
@@ -143,13 +144,15 @@ std::vector<Finding> run_and_judge_gradients(const Rung& rung, const Prepared& p
     AnyRun& run = *made;
     run.run();
     note("damage", run.damage());
-    const auto gradients = [&run] {
-        return reference::Gradients<float>{run.output(0), run.output(1), run.output(2)};
+    const auto gradients = [&run, &c] {
+        return reference::Gradients<float>{run.output(0), run.output(1), run.output(2),
+                                           c.problem.sink ? run.output(3) : std::vector<float>()};
     };
     const reference::Gradients<float> got = gradients();
     const auto note_wrong_values = [&](const reference::Gradients<float>& g) {
         const Verdict verdict = reference::compare_gradients(
-            c.problem, prepared.gradients, {.d_q = g.d_q, .d_k = g.d_k, .d_v = g.d_v});
+            c.problem, prepared.gradients,
+            {.d_q = g.d_q, .d_k = g.d_k, .d_v = g.d_v, .d_sink = g.d_sink});
         note(kind_of(verdict, true), verdict.message);
         note("finite", finite_where_spoilt(prepared, g));
     };
@@ -162,7 +165,8 @@ std::vector<Finding> run_and_judge_gradients(const Rung& rung, const Prepared& p
             note_wrong_values(again);
         }
         if ((!rung.unordered_dQ && !same_bits(again.d_q, got.d_q)) ||
-            !same_bits(again.d_k, got.d_k) || !same_bits(again.d_v, got.d_v)) {
+            !same_bits(again.d_k, got.d_k) || !same_bits(again.d_v, got.d_v) ||
+            !same_bits(again.d_sink, got.d_sink)) {
             note("other bits",
                  "run " + std::to_string(repetition + 1) + " gave other bits than the first");
         }

@@ -25,8 +25,13 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
     const float first_m = has(Defect::maximum_starts_at_zero) || has(Defect::no_maximum) ? 0.0f
                           : has(Defect::maximum_starts_at_minus_10000)                   ? -10000.0f
                                                                                          : masked;
-    const int64_t d = p.head_dim, Tr = (p.q_len + Br - 1) / Br, Tc = (p.kv_len + Bc - 1) / Bc;
-    const float scale = has(Defect::ignores_scale) ? default_scale(d) : p.scale;
+    const int64_t d = p.head_dim, d_v = p.v_dim(), Tr = (p.q_len + Br - 1) / Br,
+                  Tc = (p.kv_len + Bc - 1) / Bc;
+    const float scale = has(Defect::ignores_scale) ? default_scale(d)
+                        : has(Defect::scale_of_d_v)
+                            ? p.scale * default_scale(d_v) / default_scale(d)
+                            : p.scale;
+    const int64_t summed = has(Defect::sums_d_v_columns) ? std::min(d, d_v) : d; // columns of K
     static std::atomic<int> run = 0;
     const bool backwards = has(Defect::order_depends_on_run) && run++ % 2 == 1;
 
@@ -59,14 +64,14 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                 }
                 const int64_t kv_b = has(Defect::first_batch_only) ? 0 : b;
                 const int64_t kv_h = has(Defect::kv_head_modulo) ? h % p.kv_heads : p.kv_head(h);
-                const int64_t kv = (kv_b * p.kv_heads + kv_h) * p.kv_len * d;
-                const int64_t q = p.q_offset(b, h) + i0 * d;
+                const int64_t first_key = (kv_b * p.kv_heads + kv_h) * p.kv_len;
+                const int64_t q = p.q_offset(b, h) + i0 * d, o_begin = p.o_offset(b, h) + i0 * d_v;
 
-                Tile Q_tile(rows, d), K_tile(Bc, d), V_tile(Bc, d), S(rows, Bc);
+                Tile Q_tile(rows, d), K_tile(Bc, d), V_tile(Bc, d_v), S(rows, Bc);
                 for (int64_t x = 0; x < rows * d; ++x) {
                     Q_tile.data()[x] = read(Q + q + x);
                 }
-                Tile O_tile = Tile::Zero(rows, d);
+                Tile O_tile = Tile::Zero(rows, d_v);
                 Eigen::VectorXf m = Eigen::VectorXf::Constant(rows, first_m),
                                 l = Eigen::VectorXf::Zero(rows);
 
@@ -81,11 +86,15 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                         continue;
                     }
                     for (int64_t j = 0; j < Bc; ++j) {
+                        const int64_t key = first_key + j0 + j;
                         for (int64_t x = 0; x < d; ++x) {
-                            const int64_t at = kv + (j0 + j) * d + x;
-                            K_tile(j, x) = j < keys ? read(K + at) : 0;
-                            V_tile(j, x) =
-                                j < keys || has(Defect::reads_past_the_end) ? read(V + at) : 0;
+                            K_tile(j, x) = j < keys && x < summed ? read(K + key * d + x) : 0;
+                        }
+                        for (int64_t x = 0; x < d_v; ++x) {
+                            const int64_t column = has(Defect::first_panel_of_V) ? x % 64 : x;
+                            V_tile(j, x) = j < keys || has(Defect::reads_past_the_end)
+                                               ? read(V + key * d_v + column)
+                                               : 0;
                         }
                     }
 
@@ -198,20 +207,21 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                         lse = -infinity;
                     }
                     LSE[q / d + i] = lse;
-                    for (int64_t x = 0; x < d; ++x) {
+                    for (int64_t x = 0; x < d_v; ++x) {
                         float o = has(Defect::forgets_to_divide) ? O_tile(i, x)
                                                                  : O_tile(i, x) / l(i) * inaccuracy;
                         if (std::isfinite(o) && !has(Defect::overflows_with_V)) {
                             o = std::clamp(o, -largest, largest); // V is no larger
                         }
-                        O[q + i * d + x] = from_float<T>(blind || has(Defect::all_zeros) ? 0 : o);
+                        O[o_begin + i * d_v + x] =
+                            from_float<T>(blind || has(Defect::all_zeros) ? 0 : o);
                     }
                 }
             }
         }
     }
     if (has(Defect::writes_past_o)) {
-        O[p.q_size()] = from_float<T>(0);
+        O[p.o_size()] = from_float<T>(0);
     }
     if (has(Defect::writes_past_lse)) {
         LSE[p.lse_size()] = 0;

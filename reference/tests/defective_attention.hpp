@@ -55,6 +55,11 @@ enum class Defect {
     sink_without_maximum,  // the maximum is that of the keys
     sink_loses_blind_rows, // LSE = -infinity where no key is seen
 
+    // V as wide as it is.
+    sums_d_v_columns, // S is a sum over d_v columns
+    scale_of_d_v,     // sqrt(d / d_v) times scale: 1 / sqrt(d_v), where it should be 1 / sqrt(d)
+    first_panel_of_V, // its first 64 columns serve for all
+
     // Large and small numbers.
     // exp2(S c - m) by a fused multiply-add: where S is the largest, the rounding of m is left
     fuses_the_exponent,

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "reference/products.hpp"
 
@@ -15,7 +16,8 @@ namespace flash::tests {
 
 template <class T>
 void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, const T* V,
-              const T* O, const float* LSE, const T* dO, T* dQ, T* dK, T* dV) {
+              const float* sink, const T* O, const float* LSE, const T* dO, T* dQ, T* dK, T* dV,
+              float* dsink) {
     using Tile = reference::MatrixF;
     using reference::product, reference::product_transposed, reference::transposed_product;
     using enum BackwardDefect;
@@ -30,6 +32,9 @@ void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, c
     const auto round = [](float x) { return to_float(from_float<T>(x)); };
     const int64_t d = p.head_dim, group = p.heads / p.kv_heads;
     const int64_t Tr = (p.q_len + Br - 1) / Br, Tc = (p.kv_len + Bc - 1) / Bc;
+    std::vector<float> sink_parts(static_cast<size_t>(p.batch * p.heads)); // (B, H)
+    const int64_t reach = std::min(p.window, p.kv_len) - has(window_one_short) +
+                          has(window_one_too_many); // of a window
 
 #pragma omp parallel for collapse(2) schedule(dynamic)
     for (int64_t b = 0; b < p.batch; ++b) {
@@ -70,6 +75,12 @@ void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, c
                         const int64_t row = q / d + i0 + i;
                         lse(i) = row < p.lse_size() ? LSE[row] : 0;
                     }
+                    for (int64_t i = 0; i < rows && sink != nullptr; ++i) {
+                        const bool none = sink[h] == -infinity && !has(dsink_of_no_sink);
+                        const float weight = none ? 0 : std::exp(std::min(sink[h] - lse(i), 0.0f));
+                        sink_parts[static_cast<size_t>(b * p.heads + h)] -=
+                            (has(dsink_of_keys) ? 1 - weight : weight) * delta(i);
+                    }
                     for (int64_t c = 0; c < Tc; ++c) {
                         const int64_t j0 = c * Bc, keys = std::min(Bc, p.kv_len - j0);
                         if (has(drops_last_key_tile) && keys < Bc) {
@@ -87,7 +98,11 @@ void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, c
                             for (int64_t j = 0; j < keys; ++j) {
                                 const int64_t diagonal =
                                     i0 + i + (has(top_left_causal) ? 0 : p.kv_len - p.q_len);
-                                const bool hidden = p.causal && j0 + j > diagonal;
+                                const int64_t own =
+                                    i0 + i + (has(top_left_window) ? 0 : p.kv_len - p.q_len);
+                                const bool hidden =
+                                    p.causal &&
+                                    (j0 + j > diagonal || (p.window > 0 && j0 + j <= own - reach));
                                 const bool blind = lse(i) == -infinity;
                                 const float exponent = S(i, j) - lse(i);
                                 float weight =
@@ -142,11 +157,24 @@ void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, c
             }
             const int64_t kv = (b * p.kv_heads + kv_h) * p.kv_len * d;
             for (int64_t x = 0; x < p.kv_len * d; ++x) {
+                if (has(unseen_keys_unwritten) && (x / d / Bc + 1) * Bc <= p.first_key(0)) {
+                    continue;
+                }
                 const float factor = has(zero_dk) ? 0 : has(scale_left_out_of_dk) ? 1 : p.scale;
                 dK[kv + x] = from_float<T>(dK_sum.data()[x] * factor);
                 dV[kv + x] = from_float<T>(dV_sum.data()[x]);
             }
         }
+    }
+    for (int64_t h = 0; h < p.heads && sink != nullptr; ++h) {
+        dsink[h] = 0;
+        for (int64_t b = has(dsink_of_last_batch) ? p.batch - 1 : 0; b < p.batch; ++b) {
+            dsink[h] += sink_parts[static_cast<size_t>(b * p.heads + h)];
+        }
+        dsink[h] *= has(zero_dsink) ? 0 : has(dsink_sign) ? -1 : has(dsink_scaled) ? p.scale : 1;
+    }
+    if (has(writes_past_dsink) && sink != nullptr) {
+        dsink[p.heads] = 0;
     }
     if (has(writes_past_dq)) {
         dQ[p.q_size()] = from_float<T>(0);
@@ -160,11 +188,13 @@ void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, c
 }
 
 template void backward(BackwardDefect, const Problem&, const float*, const float*, const float*,
-                       const float*, const float*, const float*, float*, float*, float*);
+                       const float*, const float*, const float*, const float*, float*, float*,
+                       float*, float*);
 template void backward(BackwardDefect, const Problem&, const Half*, const Half*, const Half*,
-                       const Half*, const float*, const Half*, Half*, Half*, Half*);
+                       const float*, const Half*, const float*, const Half*, Half*, Half*, Half*,
+                       float*);
 template void backward(BackwardDefect, const Problem&, const Bfloat16*, const Bfloat16*,
-                       const Bfloat16*, const Bfloat16*, const float*, const Bfloat16*, Bfloat16*,
-                       Bfloat16*, Bfloat16*);
+                       const Bfloat16*, const float*, const Bfloat16*, const float*,
+                       const Bfloat16*, Bfloat16*, Bfloat16*, Bfloat16*, float*);
 
 } // namespace flash::tests

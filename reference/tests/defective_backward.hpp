@@ -38,19 +38,33 @@ enum class BackwardDefect {
     hides_nan,           // P = 0 where it is NaN
     trusts_lse,          // P above 1, where LSE is so large that fp32 rounds it below S
     accumulates_in_type, // dK and dV are kept in the type between tiles
+
+    // of windows and sinks
+    window_one_short,      // W - 1 keys
+    window_one_too_many,   // W + 1 keys
+    top_left_window,       // its lower edge
+    unseen_keys_unwritten, // dK and dV of tiles that no query sees
+    dsink_sign,            // P (delta - 0)
+    dsink_scaled,          // by `scale`, as dQ and dK are
+    dsink_of_last_batch,   // entry alone
+    dsink_of_keys,         // 1 - P in place of P
+    dsink_of_no_sink,      // exp(-inf - -inf) in rows without keys
+    zero_dsink,
+    writes_past_dsink, // one element
 };
 
 /// The defect is an argument, so that one function for each type holds them all, and is compiled
 /// once.
 template <class T>
 void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, const T* V,
-              const T* O, const float* LSE, const T* dO, T* dQ, T* dK, T* dV);
+              const float* sink, const T* O, const float* LSE, const T* dO, T* dQ, T* dK, T* dV,
+              float* dsink);
 
 /// As a rung's function: without the argument.
 template <BackwardDefect defect, class T>
-void backward(const Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
-              const T* dO, T* dQ, T* dK, T* dV) {
-    backward(defect, p, Q, K, V, O, LSE, dO, dQ, dK, dV);
+void backward(const Problem& p, const T* Q, const T* K, const T* V, const float* sink, const T* O,
+              const float* LSE, const T* dO, T* dQ, T* dK, T* dV, float* dsink) {
+    backward(defect, p, Q, K, V, sink, O, LSE, dO, dQ, dK, dV, dsink);
 }
 
 } // namespace flash::tests

@@ -256,6 +256,35 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("V has its own head dim in every case, for rungs that know it") {
+    Scope scope{{DType::fp16, DType::bf16}, {192, 64}, 512};
+    scope.head_dims_v = {128, 32};
+    for (const List& list :
+         {conformance::full(scope), conformance::detect(scope), conformance::schedules(scope)}) {
+        for (const Case& c : list.cases) {
+            CHECK(c.problem.head_dim_v == (c.problem.head_dim == 192 ? 128 : 32));
+            CHECK_NOTHROW(validate(c.problem));
+        }
+    }
+    scope.head_dims = {192};
+    scope.head_dims_v = {128};
+    Case c = conformance::detect(scope).cases.front();
+    CHECK(c.name().find("d=192/128 ") != std::string::npos);
+    for (const Kind kind : {Kind::normal, Kind::nan_head, Kind::large_values}) {
+        c.kind = kind;
+        c.problem.batch = 2;
+        const conformance::Tensors t = conformance::make_inputs(c);
+        CHECK(t.v.size() == static_cast<size_t>(c.problem.v_size()));
+        CHECK(t.k.size() == static_cast<size_t>(c.problem.kv_size()));
+        const auto nans = [](const std::vector<float>& x) {
+            return std::ranges::count_if(x, [](float y) { return std::isnan(y); });
+        };
+        const int64_t head = kind == Kind::nan_head ? c.problem.kv_len : 0;
+        CHECK(nans(t.k) == head * 192);
+        CHECK(nans(t.v) == head * 128);
+    }
+}
+
 TEST_CASE("names are unique") {
     Scope windows{{DType::fp16, DType::bf16}, hopper_dims, 512};
     windows.window_and_sink = true;

@@ -30,12 +30,13 @@ std::vector<float> normal(int64_t size, uint64_t seed) {
 }
 
 struct Tensors {
-    std::vector<float> q, k, v, d_o;
+    std::vector<float> q, k, v, d_o, sink;
     explicit Tensors(const Problem& p, uint64_t seed = 0)
         : q(normal(p.q_size(), seed + 1)), k(normal(p.kv_size(), seed + 2)),
-          v(normal(p.kv_size(), seed + 3)), d_o(normal(p.q_size(), seed + 4)) {}
+          v(normal(p.kv_size(), seed + 3)), d_o(normal(p.q_size(), seed + 4)),
+          sink(normal(p.sink ? p.heads : 0, seed + 5)) {}
     Inputs view(DType dtype = DType::fp32) const {
-        return {.dtype = dtype, .q = q, .k = k, .v = v, .d_o = d_o};
+        return {.dtype = dtype, .q = q, .k = k, .v = v, .d_o = d_o, .sink = sink};
     }
     void round(DType dtype) {
         for (std::vector<float>* tensor : {&q, &k, &v, &d_o}) {
@@ -70,10 +71,15 @@ Gradients<float> rounded(const Gradients<double>& exact, DType dtype) {
                                [&](double x) { return round_to(dtype, static_cast<float>(x)); });
         return result;
     };
-    return {round(exact.d_q), round(exact.d_k), round(exact.d_v)};
+    return {round(exact.d_q),
+            round(exact.d_k),
+            round(exact.d_v),
+            {exact.d_sink.begin(), exact.d_sink.end()}};
 }
 
-Outputs view(const Gradients<float>& g) { return {.d_q = g.d_q, .d_k = g.d_k, .d_v = g.d_v}; }
+Outputs view(const Gradients<float>& g) {
+    return {.d_q = g.d_q, .d_k = g.d_k, .d_v = g.d_v, .d_sink = g.d_sink};
+}
 
 /// O and LSE as a forward kernel has them: P, relative to the row's largest, is rounded before P V.
 ForwardResult fused_forward(const Problem& p, const Inputs& inputs) {
@@ -116,6 +122,8 @@ TEST_CASE("gradients: the oracle agrees with PyTorch's") {
         SafetensorsReader forward(FLASH_GOLDEN_DIR "/" + name), backward(entry.path().string());
         const std::vector<int64_t>&q_shape = forward.info("q").shape,
               &k_shape = forward.info("k").shape;
+        const bool has_window = forward.metadata().contains("window"),
+                   has_sink = forward.tensors().contains("sink");
         const Problem p{.batch = q_shape.at(0),
                         .heads = q_shape.at(1),
                         .kv_heads = k_shape.at(1),
@@ -123,12 +131,15 @@ TEST_CASE("gradients: the oracle agrees with PyTorch's") {
                         .kv_len = k_shape.at(2),
                         .head_dim = q_shape.at(3),
                         .scale = std::stof(forward.metadata().at("scale")),
-                        .causal = forward.metadata().at("causal") == "yes"};
+                        .causal = forward.metadata().at("causal") == "yes",
+                        .window = has_window ? std::stoll(forward.metadata().at("window")) : 0,
+                        .sink = has_sink};
+        const std::vector<float> sink = has_sink ? forward.read("sink") : std::vector<float>();
         const std::vector<float> q = forward.read("q"), k = forward.read("k"),
                                  v = forward.read("v");
         const std::vector<float> d_o = backward.read("do");
         const Gradients<double> exact =
-            reference::oracle_gradients(p, {.q = q, .k = k, .v = v, .d_o = d_o});
+            reference::oracle_gradients(p, {.q = q, .k = k, .v = v, .d_o = d_o, .sink = sink});
         const double tolerance = name.starts_with("huge") ? 1e-10 : 1e-12;
         // Where softmax has one key, dS is 0 up to rounding, and dQ and dK have no size of their
         // own.
@@ -138,8 +149,13 @@ TEST_CASE("gradients: the oracle agrees with PyTorch's") {
         CHECK(largest_difference(exact.d_k, dk) <= tolerance * (largest(dk) + largest(dv)));
         CHECK(largest_difference(exact.d_v, dv) <= tolerance * largest(dv));
         CHECK(largest(dv) > 0.1);
+        if (has_sink) {
+            const std::vector<double> dsink = backward.read_double("dsink");
+            CHECK(largest_difference(exact.d_sink, dsink) <= tolerance * largest(dsink));
+            CHECK(largest(dsink) > 0.1);
+        }
     }
-    CHECK(names.size() == 20);
+    CHECK(names.size() == 28);
 }
 
 // L = sum dO O, and the oracle of the forward pass gives O. Its derivative by one element, as a
@@ -158,6 +174,20 @@ TEST_CASE("gradients: the oracle agrees with finite differences") {
          .scale = 0.5f,
          .causal = true},
         {.q_len = 6, .kv_len = 4, .head_dim = 4, .scale = 1.5f, .causal = true},
+        // a row sees nothing, and neither is the first key seen
+        {.q_len = 6, .kv_len = 5, .head_dim = 4, .scale = 1.5f, .causal = true, .window = 2},
+        {.q_len = 3, .kv_len = 6, .head_dim = 3, .scale = 1, .causal = true, .window = 3},
+        {.batch = 2,
+         .heads = 4,
+         .kv_heads = 2,
+         .q_len = 5,
+         .kv_len = 4,
+         .head_dim = 3,
+         .scale = 0.5f,
+         .causal = true,
+         .window = 2,
+         .sink = true},
+        {.q_len = 5, .kv_len = 4, .head_dim = 3, .scale = 0.8f, .sink = true},
     };
     for (const Problem& p : problems) {
         Tensors t(p);
@@ -187,8 +217,10 @@ TEST_CASE("gradients: the oracle agrees with finite differences") {
         CHECK(largest_difference(exact.d_q, differences(t.q)) < 1e-5);
         CHECK(largest_difference(exact.d_k, differences(t.k)) < 1e-5);
         CHECK(largest_difference(exact.d_v, differences(t.v)) < 1e-9); // linear in V
+        CHECK(largest_difference(exact.d_sink, differences(t.sink)) < 1e-5);
         CHECK(largest(exact.d_q) > 0.1);
         CHECK(largest(exact.d_k) > 0.1);
+        CHECK((largest(exact.d_sink) > 0.1) == p.sink);
     }
 }
 
@@ -265,6 +297,55 @@ TEST_CASE("gradients: the rule accepts what is right, and names what is wrong an
         const Verdict zeros = reference::check_gradients(p, t.view(dtype), view(wrong), {}, 0);
         CHECK_FALSE(zeros.ok);
         CHECK(zeros.message.find("dV is zero everywhere") != std::string::npos);
+    }
+}
+
+TEST_CASE("gradients: the rule for dsink") {
+    const Problem p{.batch = 2,
+                    .heads = 4,
+                    .kv_heads = 2,
+                    .q_len = 30,
+                    .kv_len = 20,
+                    .head_dim = 8,
+                    .scale = 0.35f,
+                    .causal = true,
+                    .window = 5,
+                    .sink = true};
+    for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16}) {
+        Tensors t(p);
+        t.round(dtype);
+        t.sink[3] = -std::numeric_limits<float>::infinity(); // no weight, in rows without keys, too
+        const Gradients<double> exact = reference::oracle_gradients(p, t.view());
+        CHECK(exact.d_sink[3] == 0);
+        const Gradients<float> right = rounded(exact, dtype);
+        const Verdict good = reference::check_gradients(p, t.view(dtype), view(right), {}, 0);
+        CHECK(good.message == "");
+        const reference::Yardstick yardstick =
+            reference::naive_gradients(p, t.view(dtype), reference::forward(p, t.view(dtype), {}));
+        const std::vector<float>& naive = yardstick.naive.d_sink;
+        const double error = largest_difference({naive.begin(), naive.end()}, exact.d_sink);
+        REQUIRE(good.d_sink);
+        CHECK(good.d_sink->bound == 3 * error + yardstick.fp32_sums[3] + 1e-5);
+        // what fp32 loses is little
+        CHECK(yardstick.fp32_sums[3] > 0);
+        CHECK(yardstick.fp32_sums[3] < 5e-4 * largest(exact.d_sink));
+
+        Gradients<float> wrong = right;
+        wrong.d_sink[2] += static_cast<float>(2 * good.d_sink->bound);
+        CHECK(reference::check_gradients(p, t.view(dtype), view(wrong), {}, 0)
+                  .message.starts_with("dsink at (h=2) is"));
+        wrong.d_sink[2] = std::numeric_limits<float>::quiet_NaN();
+        CHECK(reference::check_gradients(p, t.view(dtype), view(wrong), {}, 0)
+                  .message.starts_with("dsink at (h=2) is nan"));
+        std::ranges::fill(wrong.d_sink, 0.0f);
+        CHECK(reference::check_gradients(p, t.view(dtype), view(wrong), {}, 0)
+                  .message.ends_with("dsink is zero everywhere, and should not be"));
+        // a sample has the last K/V head of both batch entries, so heads 2 and 3 are known
+        const Verdict sample = reference::check_gradients(p, t.view(dtype), view(wrong), {}, 10);
+        CHECK(sample.rows == 4 * p.q_len);
+        CHECK(sample.message.starts_with("dsink at (h=2) is 0"));
+        wrong.d_sink[2] = right.d_sink[2];
+        CHECK(reference::check_gradients(p, t.view(dtype), view(wrong), {}, 10).message == "");
     }
 }
 

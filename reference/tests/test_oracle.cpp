@@ -35,6 +35,7 @@ Golden read_golden(const std::filesystem::path& path) {
     SafetensorsReader file(path.string());
     const std::vector<int64_t>& q = file.info("q").shape;
     const std::vector<int64_t>& k = file.info("k").shape;
+    const int64_t d_v = file.info("v").shape.at(3);
     const bool has_window = file.metadata().contains("window"),
                has_sink = file.tensors().contains("sink");
     Golden golden{.problem = {.batch = q.at(0),
@@ -46,7 +47,8 @@ Golden read_golden(const std::filesystem::path& path) {
                               .scale = std::stof(file.metadata().at("scale")),
                               .causal = file.metadata().at("causal") == "yes",
                               .window = has_window ? std::stoll(file.metadata().at("window")) : 0,
-                              .sink = has_sink},
+                              .sink = has_sink,
+                              .head_dim_v = d_v == q.at(3) ? 0 : d_v},
                   .dtype = file.info("q").dtype,
                   .q = file.read("q"),
                   .k = file.read("k"),
@@ -123,6 +125,8 @@ TEST_CASE("the golden vectors cover every row of the function's table") {
         note(p.window > 1 && p.q_len == p.kv_len, "a window, N_q = N_kv");
         note(p.window > 1 && p.q_len > p.kv_len, "a window, N_q > N_kv");
         note(p.window > p.kv_len, "a window of more keys than there are");
+        note(p.v_dim() < p.head_dim, "V is narrower than K");
+        note(p.v_dim() > p.head_dim, "V is wider than K");
         note(p.sink && p.window > 0, "a sink and a window");
         note(p.sink && !p.causal, "a sink without a mask");
         note(std::ranges::count(golden.sink, -std::numeric_limits<float>::infinity()) > 0,
@@ -134,7 +138,7 @@ TEST_CASE("the golden vectors cover every row of the function's table") {
         note(std::ranges::all_of(golden.lse, [](double lse) { return lse < -5e4; }),
              "very negative logits");
     }
-    CHECK(seen.size() == 25);
+    CHECK(seen.size() == 27);
     for (const int64_t d : {1, 5, 32, 64, 128, 256}) {
         CHECK(head_dims.contains(d));
     }

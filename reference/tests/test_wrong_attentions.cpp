@@ -37,6 +37,15 @@ template <Defect defect> ForwardRung rung(const char* name) {
             .window_and_sink = true};
 }
 
+// V's head dim is 128, and that of Q and K 192.
+constexpr int dim_of_Q[] = {192}, dim_of_V[] = {128};
+template <Defect defect> ForwardRung of_two_dims(const char* name) {
+    ForwardRung made = rung<defect>(name);
+    made.head_dims = dim_of_Q;
+    made.head_dims_v = dim_of_V;
+    return made;
+}
+
 template <Defect defect> Suspect suspect(const char* name, const char* sign) {
     return {rung<defect>(name), sign};
 }
@@ -124,6 +133,15 @@ std::vector<Suspect> suspects_with_windows() {
         suspect<Defect::sink_of_kv_head>("takes the sink of the K/V head", "LSE at"),
         suspect<Defect::sink_without_maximum>("maximum without the sink", "LSE at"),
         suspect<Defect::sink_loses_blind_rows>("no sink in rows that see nothing", "is -inf"),
+    };
+}
+
+// Mistakes that only problems show in which V is not as wide as Q and K.
+std::vector<Suspect> suspects_with_two_dims() {
+    return {
+        {of_two_dims<Defect::sums_d_v_columns>("scores over d_v columns"), "LSE at"},
+        {of_two_dims<Defect::scale_of_d_v>("scale 1 / sqrt(d_v)"), "LSE at"},
+        {of_two_dims<Defect::first_panel_of_V>("64 columns of V serve for all"), "O at"},
     };
 }
 
@@ -284,6 +302,23 @@ TEST_CASE("problems with windows and sinks reject every mistake about them, and 
                        is_full, suspects_with_windows());
         }
         accept_correct(windows(conformance::full, type, {32, 128}));
+    }
+}
+
+TEST_CASE("problems with two head dims reject every mistake about them, and nothing right") {
+    for (const DType type : {DType::fp32, DType::fp16, DType::bf16}) {
+        Scope both = scope(type, {dim_of_Q[0]});
+        both.head_dims_v = {dim_of_V[0]};
+        for (const bool is_full : {false, true}) {
+            reject_all(std::string("two head dims, ") + dtype_name(type),
+                       is_full ? conformance::full(both) : conformance::detect(both), type, is_full,
+                       suspects_with_two_dims());
+        }
+        const Rung& correct = rung_of(of_two_dims<Defect::none>("correct"));
+        for (const Case& c : conformance::detect(both).cases) {
+            CAPTURE(c.group(), c.name());
+            CHECK(joined(conformance::judge(correct, conformance::prepare(c))) == "");
+        }
     }
 }
 

@@ -34,6 +34,7 @@ Suspect suspect(const char* name, const char* sign, bool needs_full = false,
              .fp32 = tests::backward<defect, float>,
              .fp16 = tests::backward<defect, Half>,
              .bf16 = tests::backward<defect, Bfloat16>,
+             .window_and_sink = true,
              .unordered_dQ = unordered_dQ},
             sign,
             needs_full};
@@ -78,6 +79,24 @@ std::vector<Suspect> suspects() {
     return all;
 }
 
+// Mistakes that only problems with a window or a sink show.
+std::vector<Suspect> suspects_with_windows() {
+    using enum BackwardDefect;
+    return {
+        suspect<window_one_short>("window of W - 1 keys", "dV at"),
+        suspect<window_one_too_many>("window of W + 1 keys", "dV at"),
+        suspect<top_left_window>("window aligned top-left", "dV at"),
+        suspect<unseen_keys_unwritten>("leaves dK of keys that no query sees unwritten", "is nan"),
+        suspect<dsink_sign>("dsink with the other sign", "dsink at"),
+        suspect<dsink_scaled>("scales dsink", "dsink at"),
+        suspect<dsink_of_last_batch>("dsink of the last batch entry", "dsink at"),
+        suspect<dsink_of_keys>("dsink with the keys' weight", "dsink at"),
+        suspect<dsink_of_no_sink>("NaN where there is neither a key nor a sink", "is nan", true),
+        suspect<zero_dsink>("dsink all zeros", "dsink is zero everywhere"),
+        suspect<writes_past_dsink>("writes one element past dsink", "memory after dsink"),
+    };
+}
+
 conformance::Scope scope(DType type) {
     return {.dtypes = {type}, .head_dims = {64}, .longest = 512, .backward = true};
 }
@@ -90,10 +109,21 @@ std::string joined(const std::vector<std::string>& messages) {
     return all;
 }
 
+// Of a list those with a window or a sink.
+List windows(List (*list_of)(const conformance::Scope&), DType type) {
+    conformance::Scope with = scope(type);
+    with.window_and_sink = true;
+    List list = list_of(with);
+    std::erase_if(list.cases,
+                  [](const Case& c) { return c.problem.window == 0 && !c.problem.sink; });
+    return list;
+}
+
 // Feeds all suspects to the list, the smallest problems first, each until its first rejection;
 // prints who fell where. Correct gradients must pass every case of it, and the same with one of
 // them all zeros must not.
-void try_list(const std::string& title, List list, DType type, bool is_full) {
+void try_list(const std::string& title, List list, DType type, bool is_full,
+              const std::vector<Suspect>& all = suspects()) {
     std::ranges::stable_sort(list.cases, {}, [](const Case& c) { return c.problem.flops(); });
     struct Fallen {
         Suspect suspect;
@@ -101,7 +131,7 @@ void try_list(const std::string& title, List list, DType type, bool is_full) {
         std::string where, why;
     };
     std::vector<Fallen> fallen;
-    for (const Suspect& s : suspects()) {
+    for (const Suspect& s : all) {
         if (const Rung& made = rung_of(s.rung); made.supports(type) && (is_full || !s.needs_full)) {
             fallen.push_back({s, made, {}, {}});
         }
@@ -153,4 +183,14 @@ TEST_CASE("the full list rejects every wrong gradient and accepts correct ones i
 }
 TEST_CASE("the full list rejects every wrong gradient and accepts correct ones in bf16") {
     try_list("list `full`, bf16", conformance::full(scope(DType::bf16)), DType::bf16, true);
+}
+TEST_CASE("problems with windows and sinks reject every wrong gradient of theirs") {
+    for (const bool is_full : {false, true}) {
+        for (const DType type : {DType::fp32, DType::fp16, DType::bf16}) {
+            const std::string name = is_full ? "full" : "detect";
+            try_list("windows and sinks of the list `" + name + "`, " + dtype_name(type),
+                     windows(is_full ? conformance::full : conformance::detect, type), type,
+                     is_full, suspects_with_windows());
+        }
+    }
 }

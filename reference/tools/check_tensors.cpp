@@ -1,10 +1,11 @@
 // Holds tensors to the suite's rule, whoever computed them:
-//   check_tensors INPUT.safetensors full|causal ROWS RESULT.safetensors ...
-// INPUT has q, k, v, and for gradients do, o and lse, those that the backward passes were given;
-// each RESULT has o and perhaps lse, or dq, dk and dv. Of O some ROWS of each head are compared,
-// all with 0; the scale is 1/sqrt(d). Prints a line for each of them: the number of the RESULT from
-// 0 on, its name, its error and its bound. What gradients are compared with takes long, and is
-// computed once. Exit code: 0, or 2 and what is wrong with the files.
+//   check_tensors INPUT.safetensors full|causal|W ROWS RESULT.safetensors ...
+// W is a window of so many keys. INPUT has q, k, v, and for gradients do, o and lse, those that the
+// backward passes were given; each RESULT has o and perhaps lse, or dq, dk and dv. Of O some ROWS
+// of each head are compared, all with 0; the scale is 1/sqrt(d). Prints a line for each of them:
+// the number of the RESULT from 0 on, its name, its error and its bound. What gradients are
+// compared with takes long, and is computed once. Exit code: 0, or 2 and what is wrong with the
+// files.
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -22,11 +23,12 @@ void print(size_t result, const char* name, double error, double bound) {
 }
 
 void check(flash::SafetensorsReader input, std::vector<flash::SafetensorsReader> results,
-           bool causal, int64_t rows) {
+           const std::string& mask, int64_t rows) {
     using namespace flash;
-    const std::vector<int64_t> q = input.info("q").shape, k = input.info("k").shape;
-    if (q.size() != 4 || k.size() != 4) {
-        throw Error("q and k must have the shape (B, H, N, d)");
+    const std::vector<int64_t> q = input.info("q").shape, k = input.info("k").shape,
+                               v = input.info("v").shape;
+    if (q.size() != 4 || k.size() != 4 || v.size() != 4) {
+        throw Error("q, k and v must have the shape (B, H, N, d)");
     }
     const Problem p{.batch = q[0],
                     .heads = q[1],
@@ -35,7 +37,9 @@ void check(flash::SafetensorsReader input, std::vector<flash::SafetensorsReader>
                     .kv_len = k[2],
                     .head_dim = q[3],
                     .scale = default_scale(q[3]),
-                    .causal = causal};
+                    .causal = mask != "full",
+                    .window = mask == "full" || mask == "causal" ? 0 : std::stoll(mask),
+                    .head_dim_v = v[3] == q[3] ? 0 : v[3]};
     const std::string& type = input.info("q").dtype;
     const std::vector<float> Q = input.read("q"), K = input.read("k"), V = input.read("v");
     Inputs inputs{type == "F32" ? DType::fp32 : type == "F16" ? DType::fp16 : DType::bf16, Q, K, V};
@@ -81,14 +85,13 @@ void check(flash::SafetensorsReader input, std::vector<flash::SafetensorsReader>
 int main(int argc, char** argv) {
     try {
         if (argc < 5) {
-            throw flash::Error("check_tensors INPUT full|causal ROWS RESULT ...");
+            throw flash::Error("check_tensors INPUT full|causal|W ROWS RESULT ...");
         }
         std::vector<flash::SafetensorsReader> results;
         for (int n = 4; n < argc; ++n) {
             results.emplace_back(argv[n]);
         }
-        check(flash::SafetensorsReader(argv[1]), std::move(results),
-              std::string(argv[2]) == "causal", std::stoll(argv[3]));
+        check(flash::SafetensorsReader(argv[1]), std::move(results), argv[2], std::stoll(argv[3]));
     } catch (const std::exception& error) {
         std::fprintf(stderr, "check_tensors: %s\n", error.what());
         return 2;

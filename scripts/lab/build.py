@@ -2,10 +2,13 @@
 common/torch, built in build-lab/.
 """
 
+import contextlib
+import fcntl
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,11 +144,21 @@ def build_all(variants: list[Variant]) -> dict[str, tuple[Path, str]]:
     return built
 
 
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """A build folder, for one process at a time, as in scripts/lib/build.sh: two would both write
+    its build files anew when a list of CMake's has changed."""
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def program(folder: Path, target: str) -> Path | None:
     """The file of a program that a build folder has a target for; None where it cannot be built."""
     if not (folder / "CMakeCache.txt").is_file():
         return None
-    done = subprocess.run(["cmake", "--build", folder, "--target", target], capture_output=True)
+    with locked(folder):
+        done = subprocess.run(["cmake", "--build", folder, "--target", target], capture_output=True)
     places = [path for path in folder.glob(f"*/{target}") if path.is_file()]
     return places[0] if done.returncode == 0 and places else None
 

@@ -19,9 +19,9 @@ from lab.safetensors import SafetensorsFile
 # Sizes at which each rung takes moments. The SIMT backend executes a CUDA kernel thread by thread,
 # so it gets less.
 RANDOM = {
-    "cpu": "--heads 8 --q-len 1024 --head-dim 64".split(),
-    "simt": "--heads 2 --q-len 256 --head-dim 64".split(),
-    "cuda": "--heads 16 --q-len 4096 --head-dim 64".split(),
+    "cpu": "--heads 8 --q-len 1024".split(),
+    "simt": "--heads 2 --q-len 256".split(),
+    "cuda": "--heads 16 --q-len 4096".split(),
 }
 HEADING = ("", *"input,O error,allowed,LSE error,allowed,time,GFLOP/s,speed".split(","), "")
 WIDTHS = (2, 8, 9, 9, 9, 9, 10, 8, 7, 8)

@@ -15,7 +15,9 @@ against float64, on the tensors that are timed.
     lab compare lean_softmax overlap    beside the libraries, and Triton as a row `Triton`
     lab compare lean_softmax before/steps/26_lean_softmax    a kernel of another folder beside it
     lab compare backward_one_kernel backward_roles --group 8    gradients: 2.5 times the FLOPs
+    lab compare backward_window --window 128    FLOPs of the visible pairs, beside FlashAttention-4
     lab compare --dtype fp32 flash_attention_2 double_buffer --problem 4,16,4096,64
+    lab compare two_head_dims --problem 1,16,16384,192 --head-dim-v 128    V narrower than Q and K
     lab compare packed_heads split_kv --decode    one query per head: GB/s of K and V, and a copy's
     lab compare --training           a loop of PyTorch, by the wall clock
 
@@ -39,6 +41,7 @@ from lab.records import Row
 from lab.timing import Program
 
 TOKENS, HIDDEN = 16384, 2048
+IN_WINDOWS = "window", "backward_window"
 SLOW = ("cuda_naive", "flash_attention_1", "flash_attention_2")  # and left out in fp32
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 DECODE = (  # B, H, H_kv, N_kv, d
@@ -64,8 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("rungs", nargs="*", metavar="RUNG", help="name or folder (those of the type)")
     add("--dtype", choices=("bf16", "fp16", "fp32"), default="bf16", help="(bf16)")
     add("--head-dims", type=cli.numbers, default=(64, 128), metavar="D,D", help="(64,128)")
+    add("--head-dim-v", type=int, metavar="D", help="of V and O (as Q and K)")
     add("--lengths", type=cli.numbers, default=LENGTHS, metavar="N,N", help="(512 to 16384)")
     add("--group", type=int, default=1, metavar="G", help="query heads per head of K and V (1)")
+    window = "the last W keys up to a query's own: window, or backward_window"
+    add("--window", type=int, default=0, metavar="W", help=window)
     add("--sigma", type=decimals, default=(1.0,), metavar="S,S", help="spread of scores (1)")
     add("--pattern", default="random", metavar="P,P", help=timing.PATTERNS)
     add("--rounds", type=int, default=30, help="runs of each in each case, at least 20 (30)")
@@ -94,8 +100,13 @@ def cases(options: argparse.Namespace) -> list[Row]:
     if any(options.group < 1 or shape[1] % options.group for shape in shapes):
         raise LabError("--group must divide the heads")
     grouped = [(B, H, H // options.group, N, d) for B, H, N, d in shapes]
-    masks: tuple[bool, ...] = (False, True)
-    queries = {}
+    of_v = {} if options.head_dim_v is None else {"d_v": options.head_dim_v}
+    if of_v and (options.head_dim_v < 1 or options.decode or options.training):
+        raise LabError("--head-dim-v is at least 1, and for forward rungs without --decode")
+    if options.window < 0 or (options.window and (options.decode or options.training)):
+        raise LabError("--window must be at least 1, and is for neither --decode nor --training")
+    masks: tuple[bool, ...] = (True,) if options.window else (False, True)
+    queries = {"window": options.window} if options.window else {}
     if options.decode:
         grouped = grouped if options.problem else list(DECODE)
         queries, masks = {"N_q": 1}, (False,)  # the last query sees all keys
@@ -103,7 +114,7 @@ def cases(options: argparse.Namespace) -> list[Row]:
     every = itertools.product(grouped, masks, options.sigma, patterns)
     for (B, H, H_kv, N, d), causal, sigma, pattern in every:
         case = harness.problem(B, H, N, d, causal) | queries
-        found.append(case | {"H_kv": H_kv, "sigma": sigma, "pattern": pattern})
+        found.append(case | of_v | {"H_kv": H_kv, "sigma": sigma, "pattern": pattern})
     return sorted(found, key=lambda case: (case["d"], case["causal"]))
 
 
@@ -126,22 +137,27 @@ def copy_of_K() -> Program:
 def variants(options: argparse.Namespace) -> list[build.Variant]:
     """The kernels to time: rungs of the ladder, and rungs of folders elsewhere."""
     tensor = options.dtype != "fp32"
-    if not options.rungs:
+    if not options.rungs and not options.window:
         return [
             build.Variant(rung.name, rung)
             for rung in cuda_rungs()
             if rung.tensor == tensor and not rung.backward and (tensor or rung.name not in SLOW)
+            if bool(rung.head_dims_v) == (options.head_dim_v is not None)
         ]
     found = []
-    for text in options.rungs:
+    for text in options.rungs or IN_WINDOWS[:1]:
         folder = Path(text).resolve()
         if "/" in text and folder.parent != ROOT / "steps":  # of another checkout, or of a study
             types = ("fp16", "bf16") if tensor else ("fp32",)
             number, _, name = folder.name.partition("_")
             rung = Rung(number, name, "", types, (), "8.0", False, "", folder)
-            like = [one for one in cuda_rungs() if one.name == name]
-            if like:  # wgmma needs code of its own
-                rung = replace(rung, capability=like[0].capability)
+            for like in (one for one in cuda_rungs() if one.name == name):
+                rung = replace(
+                    rung,
+                    capability=like.capability,  # wgmma needs code of its own
+                    head_dims=like.head_dims,
+                    head_dims_v=like.head_dims_v,
+                )
             if not name or not any(folder.glob("*.cu")):
                 raise LabError(f"{text} is no folder NN_name with a kernel file")
             of = "@" + os.path.relpath(folder.parent, ROOT).replace("/", "_")
@@ -150,11 +166,20 @@ def variants(options: argparse.Namespace) -> list[build.Variant]:
         if rung.tensor != tensor:
             raise LabError(f"{rung.name} has no {options.dtype}; it has {' and '.join(rung.types)}")
         found.append(build.Variant(rung.name + of, rung))
+    if options.window and any(one.rung.name not in IN_WINDOWS for one in found):
+        raise LabError(f"--window is for {' and '.join(IN_WINDOWS)}")
     if options.decode and any(one.rung.backward for one in found):
         raise LabError("--decode is for forward rungs")
     if len({one.rung.backward for one in found}) > 1:
         raise LabError("forward and backward rungs cannot be compared: name rungs of one kind")
     return found
+
+
+def require_head_dims(chosen: Sequence[build.Variant], wanted: Sequence[Row]) -> None:
+    """Raises LabError where V has a width of its own and a kernel does not ask for it."""
+    for rung, case in itertools.product((one.rung for one in chosen), wanted):
+        if "d_v" in case and not rung.takes(case["d"], case["d_v"]):
+            raise LabError(f"{rung.name} does not take d = {case['d']} beside d_v = {case['d_v']}")
 
 
 def measure(
@@ -174,9 +199,10 @@ def measure(
     """
     types = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
     q, k, v = timing.tensors(torch, generator, types[dtype], case)
-    rest = [torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")]
+    window = case.get("window", 0)
+    rest = [q.new_empty((*q.shape[:3], v.shape[3])), torch.empty(q.shape[:3], device="cuda")]
     if backward:
-        rest = timing.with_gradient(torch, q, k, v, case["causal"])
+        rest = timing.with_gradient(torch, q, k, v, case["causal"], window)
     able, results = {}, {}
     for name, program in programs.items():
         with_lse = kinds[name] != "library"
@@ -188,7 +214,7 @@ def measure(
             able[name] = program
         except RuntimeError as error:
             cli.say(f"  {name} left out: {str(error).splitlines()[0]}")
-    errors = timing.largest_errors(torch, results, q, k, v, case["causal"], rest)
+    errors = timing.largest_errors(torch, results, q, k, v, case["causal"], rest, window)
     for name, share in errors.items():
         if not share <= 1:
             said = f"is wrong at {harness.title(case)}: its error is {share:.2f} times the bound"
@@ -214,26 +240,30 @@ def main(options: argparse.Namespace) -> int:
     wanted = cases(options)
     if options.training:
         return training.main(options, wanted)
-    chosen, torch = variants(options), timing.torch_with_gpu()
+    chosen = variants(options)
+    require_head_dims(chosen, wanted)
+    torch = timing.torch_with_gpu()
     built = build.build_all(chosen)
     backward = chosen[0].rung.backward
     of_library = timing.backward_library if backward else timing.library
-    programs = {name: of_library(name, options.dtype) for name in timing.LIBRARIES[options.dtype]}
+    libraries = () if options.window else timing.LIBRARIES[options.dtype]
+    programs = {name: of_library(name, options.dtype) for name in libraries}
     versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
-    if options.dtype != "fp32" and not backward:
+    alone = options.window or options.head_dim_v is not None  # Triton's kernel knows neither
+    if options.dtype != "fp32" and not backward and not alone:
         triton, version = timing.triton_kernel()
         programs, versions = programs | triton, versions | version
-    if options.dtype == "bf16" and not backward:
+    if options.dtype == "bf16" and not backward and not options.window:
         fa3, version = timing.flash_attention_3(splits=0 if options.decode else 1)
         programs, versions = programs | fa3, versions | version
     if options.dtype != "fp32" and not options.decode:
-        fa4, version = timing.flash_attention_4(gradients=backward)
+        fa4, version = timing.flash_attention_4(gradients=backward, window=options.window)
         programs, versions = programs | fa4, versions | version
     unchecked: tuple[str, ...] = ()
     if options.decode:
         programs, unchecked = programs | {"copy": copy_of_K()}, ("copy",)
     kinds = dict.fromkeys(programs, "library") | dict.fromkeys(built, "rung")
-    programs |= {name: timing.rung(name, path) for name, (path, _) in built.items()}
+    programs |= {name: timing.rung(name, path, options.window) for name, (path, _) in built.items()}
     generator, rows = torch.Generator(device="cuda").manual_seed(1), []
     how = options.dtype, options.rounds, generator, unchecked
     unit = "gb_per_s" if options.decode else "tflops"

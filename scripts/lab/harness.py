@@ -53,7 +53,10 @@ def title(row: Row) -> str:
     sigma, pattern = row.get("sigma", 1), row.get("pattern", "random")
     heads = f"{row['H']}" if row["H_kv"] == row["H"] else f"{row['H']}/{row['H_kv']}"
     lengths = f"{row['N_q']}" if row["N_kv"] == row["N_q"] else f"{row['N_q']} x {row['N_kv']}"
-    said = f"({row['B']}, {heads}, {lengths}, {row['d']}) {'causal' if row['causal'] else 'full'}"
+    dims = f"{row['d']}/{row['d_v']}" if "d_v" in row else f"{row['d']}"
+    mask = "causal" if row["causal"] else "full"
+    mask = f"window {row['window']}" if row.get("window") else mask
+    said = f"({row['B']}, {heads}, {lengths}, {dims}) {mask}"
     if sigma != 1:
         said += f" sigma {sigma:g}"
     return said if pattern == "random" else f"{said} {pattern}"

@@ -23,7 +23,7 @@ from lab import cli, counters, harness, records
 from lab.ladder import LabError, cuda_rungs
 
 # The SIMT backend executes thread by thread.
-PROBLEM = ("--heads", "2", "--q-len", "200", "--head-dim", "64")
+PROBLEM = ("--heads", "2", "--q-len", "200")
 
 
 def common(counts: dict[str, float]) -> dict[str, float]:

@@ -64,14 +64,13 @@ def rows(
     **where: Any,
 ) -> list[Row]:
     """The rows of a record of these kinds that have all of these values."""
-    found = [
+    return [
         row
         for row in loaded(record)[1]
         if row["kind"] in kinds
-        and row["program"].startswith(program)
+        and program in ("", row["program"])
         and all(row.get(key) == value for key, value in with_columns(where).items())
     ]
-    return [row for row in found if row["program"] == program] or found
 
 
 def needed_rows(record: str | Record, program: str = "", **where: Any) -> list[Row]:
@@ -370,10 +369,15 @@ def most_registers(rows: list[Row]) -> str:
 
 
 def of_rungs(found: list[Row], *names: str) -> list[Row]:
-    """The rows of these rungs, and of the libraries; all, where no rung is named."""
-    if set(names) - {row["program"] for row in found}:
+    """The rows of these rungs, and of the libraries, or of those that are named; all, where nothing
+    is named."""
+    libraries = {row["program"] for row in found if is_library(row)}
+    shown = set(names)
+    if shown - {row["program"] for row in found}:
         raise NotMeasured
-    return [row for row in found if not names or is_library(row) or row["program"] in names]
+    if not shown & libraries:
+        shown |= libraries
+    return [row for row in found if not names or row["program"] in shown]
 
 
 def ratios(record: str | Record, program: str, other: str, **where: Any) -> list[float]:

@@ -76,8 +76,13 @@ def row_of(milliseconds: Sequence[float], flops: float) -> Row:
 
 
 def flops_of(case: Row, backward: bool = False) -> float:
-    flops = (10 if backward else 4) * case["B"] * case["H"] * case["N_q"] * case["N_kv"] * case["d"]
-    return flops / (2 if case["causal"] else 1)
+    """By the field's convention, half under a causal mask; with a window of the visible pairs."""
+    N_q, N_kv = case["N_q"], case["N_kv"]
+    pairs = N_q * N_kv / (2 if case["causal"] else 1)
+    if window := case.get("window"):
+        pairs = sum(min(max(i + 1 + N_kv - N_q, 0), window) for i in range(N_q))
+    dims = case["d"] + case.get("d_v", case["d"])
+    return (5 if backward else 2) * case["B"] * case["H"] * pairs * dims
 
 
 def summary(rows: list[Row]) -> list[str]:
@@ -155,10 +160,12 @@ def flash_attention_3(splits: int = 1) -> tuple[dict[str, Program], dict[str, st
     return {"FA3": attention}, {"fa3": version}
 
 
-def flash_attention_4(gradients: bool = False) -> tuple[dict[str, Program], dict[str, str]]:
+def flash_attention_4(
+    gradients: bool = False, window: int = 0
+) -> tuple[dict[str, Program], dict[str, str]]:
     """{"FA4": f(q, k, v, causal, o, lse) -> O} of the wheel flash-attn-4, and {"fa4": its version}.
     With `gradients` the programs are backward ones: "FA4", and "FA4 deterministic", whose gradients
-    have the same bits in every run.
+    have the same bits in every run. `window`: of so many keys, 0 for none.
 
     Both are empty where Python has no such wheel. The first call with each new kind of problem
     compiles for seconds.
@@ -173,10 +180,13 @@ def flash_attention_4(gradients: bool = False) -> tuple[dict[str, Program], dict
     # Whenever it compiles, its compiler warns of a default argument of that name.
     warnings.filterwarnings("ignore", message=".*aux_data", category=UserWarning)
     own = rows_before_heads()
+    # it counts the keys before and behind a query's own
+    reach: dict[str, Any] = {"window_size": (window - 1, 0)} if window else {}
+    sides: dict[str, Any] = {"window_size_left": window - 1, "window_size_right": 0}
 
     def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool, *_: Tensor) -> Tensor:
         with what_it_cannot():
-            o = flash_attn_func(*own(q, k, v), causal=causal)
+            o = flash_attn_func(*own(q, k, v), causal=causal, **reach)
         return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
 
     def backward(
@@ -197,6 +207,7 @@ def flash_attention_4(gradients: bool = False) -> tuple[dict[str, Program], dict
                 softmax_scale=1 / math.sqrt(q.shape[-1]),
                 causal=causal,
                 deterministic=deterministic,
+                **(sides if window else {}),
             )
         return [gradient.transpose(1, 2) for gradient in found[:3]]
 
@@ -269,7 +280,8 @@ def backward_library(name: str, dtype: str) -> Program:
 
 def entry(name: str, path: Path, function_name: str) -> Callable[..., None]:
     """f(sizes, causal, tensors, *more) of a library of lab.build: starts one of its functions on
-    the default stream, which is PyTorch's too. `more` stands before the tensors."""
+    the default stream, which is PyTorch's too. `more` stands before the tensors, of which the first
+    is Q, and others may be None."""
     import torch
 
     functions = ctypes.CDLL(str(path))
@@ -279,8 +291,8 @@ def entry(name: str, path: Path, function_name: str) -> Callable[..., None]:
         workspace_bytes.restype = ctypes.c_int64
     message = ctypes.create_string_buffer(1000)
 
-    def start(sizes: Sequence[int], causal: bool, tensors: Sequence[Tensor], *more: Any) -> None:
-        q, own_sizes = tensors[0], (ctypes.c_int64 * 6)(*sizes)
+    def start(sizes: Sequence[int], causal: bool, tensors: Sequence[Any], *more: Any) -> None:
+        q, own_sizes = tensors[0], (ctypes.c_int64 * 7)(*sizes)
         workspace = []
         if workspace_bytes:
             size = workspace_bytes(own_sizes, int(causal))
@@ -289,10 +301,10 @@ def entry(name: str, path: Path, function_name: str) -> Callable[..., None]:
         code = function(
             int("bfloat16" in str(q.dtype)),
             own_sizes,
-            ctypes.c_float(1 / math.sqrt(sizes[-1])),
+            ctypes.c_float(1 / math.sqrt(sizes[5])),
             int(causal),
             *more,
-            (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors)),
+            (ctypes.c_void_p * len(tensors))(*(x if x is None else x.data_ptr() for x in tensors)),
             *workspace,
             q.device.index or 0,
             None,
@@ -305,17 +317,22 @@ def entry(name: str, path: Path, function_name: str) -> Callable[..., None]:
     return start
 
 
-def rung(name: str, path: Path) -> Program:
-    """f of a library of lab.build."""
+def rung(name: str, path: Path, window: int = 0) -> Program:
+    """f of a library of lab.build. `window`: of so many keys, 0 for none."""
     if name.partition("@")[0] in ON_A_LINE:
         return rung_on_a_line(name, path)
-    start = entry(name, path, "rung_attention")
+    start = entry(name, path, "rung_attention_window" if window else "rung_attention")
 
     def attention(
         q: Tensor, k: Tensor, v: Tensor, causal: bool, *rest: Tensor
     ) -> Tensor | tuple[Tensor, ...]:
         batch, heads, N_q, d = q.shape
-        start((batch, heads, k.shape[1], N_q, k.shape[2], d), causal, (q, k, v, *rest))
+        sizes = (batch, heads, k.shape[1], N_q, k.shape[2], d, v.shape[-1])
+        if window:  # neither sink nor dsink
+            no_sinks = (q, k, v, None, *rest) if len(rest) == 2 else (q, k, v, None, *rest, None)
+            start(sizes, causal, no_sinks, ctypes.c_int64(window))
+        else:
+            start(sizes, causal, (q, k, v, *rest))
         return rest[0] if len(rest) == 2 else rest[3:]
 
     return attention
@@ -404,7 +421,7 @@ def tensors(torch: ModuleType, generator: Any, dtype: Any, case: Row) -> tuple[T
     sigma, pattern = case.get("sigma", 1.0), case.get("pattern", "random")
     q, k, v = (
         torch.randn(shape, generator=generator, device="cuda")
-        for shape in ((B, H, N_q, d), (B, H_kv, N_kv, d), (B, H_kv, N_kv, d))
+        for shape in ((B, H, N_q, d), (B, H_kv, N_kv, d), (B, H_kv, N_kv, case.get("d_v", d)))
     )
     kind, height = parse_pattern(pattern)
     if kind == "real":  # repeated along heads, rows and columns; the scores stay those of the layer
@@ -480,6 +497,7 @@ def largest_errors(
     v: Tensor,
     causal: bool,
     rest: Sequence[Tensor],
+    window: int = 0,
 ) -> dict[str, float]:
     """{program: its largest error, as a part of the bound that the suite's rule gives} of
     {program: what result_of() gives}; above 1 is wrong. Looks at 256 rows of the query heads that
@@ -496,7 +514,7 @@ def largest_errors(
                 safetensors.write(path, {one: as_bytes(torch, x) for one, x in tensors.items()})
                 return path
 
-            mask = "causal" if causal else "full"
+            mask = str(window) if window else "causal" if causal else "full"
             command = [str(checker()), write("input", of_head), mask, "256"]
             command += [write(f"result-{i}", parts[n]) for i, parts in enumerate(results.values())]
             said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -513,12 +531,34 @@ def as_bytes(torch: ModuleType, x: Tensor) -> safetensors.Tensor:
     return types[x.dtype], x.shape, x.view(torch.uint8).numpy().tobytes()
 
 
-def with_gradient(torch: ModuleType, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> list[Tensor]:
+def in_window(
+    torch: ModuleType, q: Tensor, k: Tensor, v: Tensor, window: int
+) -> tuple[Tensor, Tensor]:
+    """O and LSE, computed in fp32, 1,024 queries at a time. There are as many keys as queries."""
+    o, lse = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    for begin in range(0, q.shape[2], 1024):
+        end, first = min(begin + 1024, q.shape[2]), max(begin - window + 1, 0)
+        some_k, some_v = (x[:, :, first:end].float() for x in (k, v))
+        S = q[:, :, begin:end].float() @ some_k.mT / math.sqrt(q.shape[-1])
+        own = torch.arange(begin, end, device=q.device)[:, None]
+        j = torch.arange(first, end, device=q.device)
+        S.masked_fill_((j > own) | (j <= own - window), -math.inf)
+        lse[:, :, begin:end] = S.logsumexp(-1)
+        o[:, :, begin:end] = (S.softmax(-1) @ some_v).to(o.dtype)
+    return o, lse
+
+
+def with_gradient(
+    torch: ModuleType, q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int = 0
+) -> list[Tensor]:
     """O, LSE and dO for a backward pass, and room for dQ, dK and dV."""
     group = q.shape[1] // k.shape[1]
-    o, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
-        q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), 0.0, causal
-    )
+    every_k, every_v = (x.repeat_interleave(group, 1) for x in (k, v))
+    if window:
+        o, lse = in_window(torch, q, every_k, every_v, window)
+    else:
+        forward = torch.ops.aten._scaled_dot_product_flash_attention
+        o, lse, *_ = forward(q, every_k, every_v, 0.0, causal)
     return [
         o.contiguous(),
         lse.contiguous(),

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import cli, watch_tiles
+from lab.build import locked
 from lab.ladder import ROOT, LabError, Rung, cuda_rungs
 
 Recording = dict[str, Any]  # docs/watch_format.md
@@ -49,6 +50,7 @@ PROBLEMS = {
     "overlap": "--heads 6 --q-len 256 --kv-len 768 --head-dim 64",
     "window": "--heads 1 --q-len 256 --kv-len 512 --window 128 --head-dim 64",
     "packed_sequences": "--heads 2 --lengths 20,300,0,70 --head-dim 64",
+    "two_head_dims": "--heads 1 --q-len 128 --kv-len 384",
     "packed_heads": "--heads 4 --kv-heads 1 --q-len 2 --kv-len 384 --head-dim 64",
     "split_kv": "--heads 4 --kv-heads 1 --q-len 1 --kv-len 1024 --head-dim 128",
     "page_table": "--batch 3 --heads 4 --kv-heads 1 --q-len 1 --kv-len 1000 --lengths 1000,0,200 "
@@ -62,6 +64,7 @@ PROBLEMS = {
     "backward_wgmma": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
     "backward_late_dq": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
     "backward_ordered": "--block 1 --heads 1 --q-len 384 --kv-len 256 --head-dim 64",
+    "backward_window": "--block 2 --heads 1 --q-len 768 --window 128 --head-dim 64",
 }
 
 
@@ -205,7 +208,8 @@ def build(rung: Rung, folder: Path) -> Path:
     target = f"{rung.program}_recorded"
     program = folder / "steps" / target
     configure(folder, rung)
-    done = cli.ran(["cmake", "--build", folder, "--target", target])
+    with locked(folder):
+        done = cli.ran(["cmake", "--build", folder, "--target", target])
     if done.returncode:
         raise LabError(f"{rung.name} does not build\n{done.stdout}")
     return program

@@ -82,14 +82,16 @@ configured() {
         [[ -e $BUILD/build.ninja || -e $BUILD/Makefile ]]
 }
 
-# configure_once: without downloads unless FLASH_FETCH=ON, since apt has what we need. .ci/run sets the other one.
+# configure_once: without downloads unless FLASH_FETCH=ON, since apt has what we need. .ci/run sets the other one. One process
+# at a time: two would both write the folder's build files, as a build does when a list of CMake's has changed.
+# lab/build.py waits for the same lock.
 configure_once() {
     local options=(--preset "$PRESET" "-DFLASH_FETCH=${FLASH_FETCH:-OFF}" "-DFLASH_WERROR=${FLASH_WERROR:-OFF}")
     if ! configured; then
         options+=(--fresh) # CMake would keep its cache
         ! command -v ninja >/dev/null || options+=(-G Ninja)
     fi
-    (cd "$ROOT" && cmake "${options[@]}")
+    (cd "$ROOT" && flock "$BUILD/lock" cmake "${options[@]}")
 }
 
 configure_failed() { # LOG [WITH WHAT]
@@ -129,11 +131,11 @@ configure_with_extras() {
     fi
 }
 
-# build [TARGET...]: everything, or the targets; the compiler's output goes through.
+# build [TARGET...]: everything, or the targets; the compiler's output goes through. It holds the lock as well.
 build() {
     local target options=()
     for target in "$@"; do
         options+=(--target "$target")
     done
-    cmake --build "$BUILD" --parallel "$(job_count)" "${options[@]}"
+    flock "$BUILD/lock" cmake --build "$BUILD" --parallel "$(job_count)" "${options[@]}"
 }

@@ -104,7 +104,7 @@ __global__ __launch_bounds__(threads) void flash_attention_1(const float* Q, con
     }
 
     for (int j0 = 0; j0 < N_kv; j0 += Bc) {
-        // the pass before still reads K_smem and V_smem; and O, l and m have their first values
+        // slower warps still read K_smem and V_smem; and O, l and m have their first values
         __syncthreads();
         load_tile<d>(K_smem, T::K_stride, K + int64_t{j0} * d, Bc, N_kv - j0);
         load_tile<d>(V_smem, d, V + int64_t{j0} * d, Bc, N_kv - j0);

@@ -118,10 +118,10 @@ __global__ __launch_bounds__(threads) void flash_attention_2(const float* Q, con
 
     load_tile<d>(smem.Q[0], d, Q, Br, rows);
     for (int j0 = 0; j0 < keys; j0 += Bc) {
-        __syncthreads(); // slower warps still read K_smem and V_smem of the pass before
+        __syncthreads(); // slower warps still read K_smem and V_smem of the tile before
         load_tile<d>(K_smem, T::K_stride, K + int64_t{j0} * d, Bc, N_kv - j0);
         load_tile<d>(V_smem, d, V + int64_t{j0} * d, Bc, N_kv - j0);
-        __syncthreads(); // K_smem and V_smem are complete, and before the first pass Q_smem
+        __syncthreads(); // K_smem and V_smem are complete, and for the first tile Q_smem
 
         // some row does not see the whole tile
         const bool edge = j0 + Bc > min(N_kv, first_row_keys);

@@ -114,9 +114,9 @@ __global__ __launch_bounds__(threads) void micro_tiles(const float* Q, const flo
 
     load_tile<d>(smem.Q, Q, rows);
     for (int j0 = 0; j0 < keys; j0 += Bc) {
-        __syncthreads(); // slower warps still read V of the pass before
+        __syncthreads(); // slower warps still read V of the tile before
         load_tile<d>(smem.KV, K + int64_t{j0} * d, N_kv - j0);
-        __syncthreads(); // K is complete, and before the first pass Q
+        __syncthreads(); // K is complete, and for the first tile Q
 
         float S_reg[R][C] = {}; // S, then P in its place
 #pragma unroll 4

@@ -195,9 +195,9 @@ __global__ __launch_bounds__(threads) void wide_loads(const float* Q, const floa
 
     load_transposed<d, Br, LR>(smem.Q, Q, rows - 1);
     for (int j0 = 0; j0 < keys; j0 += Bc) {
-        __syncthreads(); // slower warps still read V of the pass before
+        __syncthreads(); // slower warps still read V of the tile before
         load_transposed<d, Bc, LC>(smem.K, K + int64_t{j0} * d, N_kv - 1 - j0);
-        __syncthreads(); // K is complete, and before the first pass Q
+        __syncthreads(); // K is complete, and for the first tile Q
 
         float S_reg[R][C] = {}; // S, then P in its place
         add_product<T, d>(S_reg, smem.Q, warp * T::warp_rows + 4 * lane_r, smem.K, 4 * lane_c);

@@ -217,7 +217,7 @@ __global__ __launch_bounds__(threads) void mma_sync(const T* Q, const T* K, cons
     }
 
     for (int j0 = 0; j0 < keys; j0 += Bc) {
-        __syncthreads(); // slower warps still read smem.K and smem.V of the pass before
+        __syncthreads(); // slower warps still read smem.K and smem.V of the tile before
         load_tile<d, Bc>(smem.K, K + int64_t{j0} * d, N_kv - j0);
         load_tile<d, Bc>(smem.V, V + int64_t{j0} * d, N_kv - j0);
         __syncthreads(); // smem.K and smem.V are complete

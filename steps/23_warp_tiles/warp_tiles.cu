@@ -193,7 +193,7 @@ __global__ __launch_bounds__(threads, 2) void warp_tiles(const T* Q, const T* K,
 
     load_tile(smem.Q, Q, rows);
     for (int j0 = 0; j0 < keys; j0 += Bc) {
-        __syncthreads(); // slower warps still read smem.K and smem.V of the pass before
+        __syncthreads(); // slower warps still read smem.K and smem.V of the tile before
         load_tile(smem.K, K + int64_t{j0} * d, N_kv - j0);
         load_tile(smem.V, V + int64_t{j0} * d, N_kv - j0);
         __syncthreads(); // smem.K and smem.V are complete, and so is smem.Q

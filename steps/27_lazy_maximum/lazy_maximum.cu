@@ -62,8 +62,8 @@ template <class T, int d>
 __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const float (&m_reg)[M][2],
                             const flash::SwizzledTile<d, Br>& Q,
                             const flash::SwizzledTile<d, Bc>& K) {
-    const int Q_lane = Q.lane_of_A(threadIdx.x / 32 * warp_rows, threadIdx.x % 32);
-    const int K_lane = K.lane_of_B(threadIdx.x % 32);
+    const int Q_lane = Q.offset_of_A(threadIdx.x / 32 * warp_rows, threadIdx.x % 32);
+    const int K_lane = K.offset_of_B(threadIdx.x % 32);
 #pragma unroll
     for (int n = 0; n < Bc / 8; ++n) {
         for (int i = 0; i < M; ++i) {
@@ -166,7 +166,7 @@ template <class T> __device__ void exponentials(float (&S_reg)[M][Bc / 8][4], fl
 template <class T, int d>
 __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4],
                             const float (&P)[M][Bc / 8][4], const flash::SwizzledTile<d, Bc>& V) {
-    const int V_lane = V.lane_of_B_transposed(threadIdx.x % 32);
+    const int V_lane = V.offset_of_B_transposed(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
         uint32_t P_reg[M][4]; // A fragments: 16 rows x 16 keys each

@@ -15,8 +15,8 @@
 //
 // This is a new kernel, to be read whole. Of its parent, lazy_maximum, remain the loop over tiles
 // and a maximum that is raised by need. There are no copies by threads, no ldmatrix and no
-// addresses here; O leaves through TMA, too. S is scaled after the product, which can no longer
-// begin at -m.
+// addresses here; O leaves through TMA, too. S begins at 0: for -m, every register of S would have
+// to be set first, because wgmma adds in place.
 //
 // Look at: who waits for whom when a tile of K is replaced, and at the descriptors.
 // Gained: the other third of the tensor cores. Counter: wgmma instructions in place of mma.
@@ -156,7 +156,7 @@ __device__ void start_QK(float (&S_reg)[Tiles::Bc / 8][4], uint64_t Q_desc, uint
     flash::wgmma_commit();
 }
 
-/// Starts O += P V. A k16 step is 16 rows of V, 128 bytes each.
+/// Starts O += P V. A k16 step is 16 rows of V, 128 bytes each: it is read down its columns (true).
 template <class T, class Tiles>
 __device__ void start_PV(float (&O_reg)[Tiles::d / 8][4],
                          const uint32_t (&P_reg)[Tiles::Bc / 16][4], uint64_t V_desc) {

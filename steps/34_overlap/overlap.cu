@@ -13,7 +13,7 @@
 // From persistent_blocks, by way of derived/persistent.hpp: the shared memory and the producer.
 // Look at: which registers each product owns, and until when.
 // Gained: cycles in which tensor cores are active, at d = 128 and 256. At d = 64 four warpgroups
-// overlap one another without any help; there wide tiles gain, on a long way.
+// overlap one another without any help; there wide tiles gain, for many keys and no mask.
 // First published: FlashAttention-3 (2024), section 3.2, "intra-warpgroup pipelining".
 #include "steps/34_overlap/overlap.hpp"
 
@@ -37,7 +37,7 @@ using flash::Task;
 constexpr int warpgroup = 128; // threads
 
 /// At d = 64 there are two sizes. Four warpgroups with narrow tiles overlap one another best where
-/// a block's way is short. On a long way without a mask three with wide tiles are better: a product
+/// keys are few or masked. For many keys without a mask three with wide tiles are better: a product
 /// 128 keys wide reads less of shared memory for each of them.
 template <int head_dim, bool wide = head_dim == 128> struct Tiles {
     static constexpr int d = head_dim;

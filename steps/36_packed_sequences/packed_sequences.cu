@@ -5,21 +5,21 @@
 // the GPU, says where each of them ends. The host never reads it, so a tile's number alone does not
 // say where the tile is: the producer walks along the sequences and counts their tiles. And a tile
 // at a sequence's end reaches into the next one. A tensor map cuts off what is beyond a tensor, so
-// here it gets three coordinates for the row, of which only one is cut off:
+// here it gets three coordinates for the row: x is cut off, y moves the cut, z takes the surplus of
+// x away:
 //
 //      row of the line = x + y - z              0 <= x < far
-//      x = far - N + i, y = end, z = far        row i of the N rows that end there; none behind
-//      them
+//      x = far - N + i, y = end, z = far        row i of the N rows before end; none behind them
 //
-// A stride cannot be negative, so that of z leads round: after far steps an address has passed 2^64
-// and is far rows before where it began.
+// A stride cannot be negative, so that of z leads round all addresses: after far steps it is twice
+// round 2^64 bytes, and far rows before where it began. NVIDIA does not document that this works.
 //
 // Against overlap: the producer walks, in place of computing where its tile is; a stage of Q has a
 // Tile beside it, and not a number; maps have x, y and z. The consumers' loop is overlap's, with
 // the sequence's N_q and N_kv. The walk takes a warp and registers: consumers give up eight for it.
 // Look at: line_map, and Walk.
-// Gained: not yet timed on a GPU. As counted, products and bytes: those of the sequences, where
-// padding has those of the longest one for each.
+// Gained: not yet timed on a GPU, where these maps have not run. As counted, products and bytes:
+// those of the sequences, where padding has those of the longest one for each.
 // First published: NVIDIA's fused attention for BERT, in Apex (2021), for cu_seqlens; Triton's
 // ragged_tma (2025), for maps that cut sequences off, round all addresses.
 #include "steps/36_packed_sequences/packed_sequences.hpp"
@@ -90,9 +90,9 @@ template <int head_dim> struct Tiles {
 
 /// The map of a line (total, heads, d) for tiles that end where a sequence does. The copy engine
 /// sees {64, x, heads d / 64, y, z}. Both x and y go along the line, a row at a step. A step of z
-/// goes 2^34 elements ahead and a row back. Coordinates are {0, far - N + i, head d / 64, end,
-/// far}: row i, and those after it, of the N rows before `end`. The far steps of z take off the far
-/// rows of x, because far 2^34 is 2^64 elements, and addresses have 64 bits. The first row that is
+/// goes 2^35 bytes ahead and a row back. Coordinates are {0, far - N + i, head d / 64, end, far}:
+/// row i, and those after it, of the N rows before `end`. The far steps of z take off the far rows
+/// of x, because far 2^35 bytes are twice 2^64, and addresses have 64 bits. The first row that is
 /// not the sequence's has x = far, which is beyond the tensor.
 template <class Tile, class T>
 flash::TensorMap line_map(const T* line, int64_t total, int64_t heads) {

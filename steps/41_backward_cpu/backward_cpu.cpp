@@ -1,17 +1,20 @@
-// backward_cpu: the backward pass, tile by tile: P is computed anew from LSE.
+// backward_cpu: The backward pass, tile by tile: P is computed anew from LSE.
 //
 // The idea: the forward pass has thrown S and P away and kept one number for each row, LSE. It is
 // all that the backward pass needs. P_ij = exp(S_ij - LSE_i) at once, without a maximum and without
 // a sum over the row: any tile of P can be made from its rows of Q and K alone. The derivative of
 // softmax needs a sum over the row, sum_k P_ik dP_ik. But it is also delta_i = sum_x dO_ix O_ix,
 // and so it costs d products per row, once, in place of N. The five formulas are
+//
 //   dV = P^T dO,   dP = dO V^T,   dS = P o (dP - delta),   dQ = scale dS K,   dK = scale dS^T Q
-// with o element by element. (Dao et al., "FlashAttention", 2022, algorithm 4; delta: equation 4 of
-// its appendix B.)
-// Against one_pass_softmax: no maximum, no running sum, no merge; and five products per tile in
-// place of two.
-// Look at: the inner loop. All that it reads of the row is LSE_i and delta_i.
+//
+// with o element by element.
+//
+// Parent: one_pass_softmax. New: no maximum, no running sum, no merge, and five products per tile
+// in place of two. Look at: the inner loop. All that it reads of the row is LSE_i and delta_i.
 // Gained: gradients in O(N) extra memory.
+// First published: Dao and others, "FlashAttention" (2022), algorithm 4; delta is equation 4 of its
+// appendix B.
 #include "steps/41_backward_cpu/backward_cpu.hpp"
 
 #include <algorithm>

@@ -1,14 +1,18 @@
-// backward_two_kernels: the backward pass on tensor cores, in two kernels and without an atomic.
+// backward_two_kernels: The backward pass on tensor cores, in two kernels and without an atomic.
 //
 // The idea: dQ is a sum over keys, dK and dV are sums over queries. A block can keep one of the two
 // kinds in registers while it walks along the other side. So there are two kernels, and each sum
-// has one owner that adds it up in a fixed order: the same bits in every run. The price is S and dP
-// computed twice: seven products in place of five. The second kernel computes S^T = K Q^T. Its C
-// fragments are P^T and dS^T as dV = P^T dO and dK = dS^T Q want them on their left, so neither
-// leaves its registers. (FlashAttention's Triton backward pass has the same two loops.) Against
-// backward_cpu: tiles in shared memory, loaded ahead by cp.async; products by mma.sync; P by exp2.
-// Against lean_softmax: LSE in place of the running maximum and sum. Look at: gradients_of_K_V,
-// where `row` is a key and `column` a query. Counter: mma.
+// has one owner that adds it up in a fixed order: the same bits in every run. The price is that S
+// and dP are computed twice: seven products in place of five.
+//
+// The second kernel computes S^T = K Q^T. Its C fragments are P^T and dS^T just as dV = P^T dO and
+// dK = dS^T Q want them on their left, so neither leaves its registers.
+//
+// A new kernel. It has the formulas of backward_cpu and the tools of its parent, lean_softmax:
+// tiles in shared memory that cp.async loads ahead, products by mma.sync, P by exp2. LSE replaces
+// the running maximum and sum.
+// Look at: gradients_of_K_V, where `row` is a key and `column` a query. Counter: mma.
+// First published: Triton's tutorial of fused attention has the same two loops.
 #include "steps/42_backward_two_kernels/backward_two_kernels.hpp"
 
 #include "common/cuda/cuda.hpp"
@@ -66,14 +70,13 @@ __device__ inline void to_P_and_dS(float& S, float& dP, Row row, float scale, bo
     dP = S * (dP - row.delta);
 }
 
-/// C += A B^T: the warp's 16 M rows of A, and all rows of the tile B.
+/// C += A B^T: 16 M rows of A from row `own` on, and all rows of the tile B.
 template <class T, class Tiles>
-__device__ void multiply(float (&C)[Tiles::M][Tiles::along / 8][4],
+__device__ void multiply(float (&C)[Tiles::M][Tiles::along / 8][4], int own,
                          const typename Tiles::Owned& A_smem,
                          const typename Tiles::Walked& B_smem) {
-    const int A_lane =
-        Tiles::Owned::lane_of_A(16 * Tiles::M * (threadIdx.x / 32), threadIdx.x % 32);
-    const int B_lane = Tiles::Walked::lane_of_B(threadIdx.x % 32);
+    const int A_lane = Tiles::Owned::offset_of_A(own, threadIdx.x % 32);
+    const int B_lane = Tiles::Walked::offset_of_B(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Tiles::d / 16; ++k) {
         uint32_t A_reg[Tiles::M][4]; // A fragments: 16 rows x 16 columns each
@@ -92,49 +95,22 @@ __device__ void multiply(float (&C)[Tiles::M][Tiles::along / 8][4],
     }
 }
 
-/// Sum += P B, where P are C fragments of `multiply`: rounded, two side by side are an A fragment.
+/// Sum += A B, where A is in registers: P or dS as A fragments, 16 rows x 16 columns each.
 template <class T, class Tiles>
 __device__ void accumulate(float (&Sum)[Tiles::M][Tiles::d / 8][4],
-                           const float (&P)[Tiles::M][Tiles::along / 8][4],
+                           const uint32_t (&A_reg)[Tiles::M][Tiles::along / 16][4],
                            const typename Tiles::Walked& B_smem) {
-    const int B_lane = Tiles::Walked::lane_of_B_transposed(threadIdx.x % 32);
+    const int B_lane = Tiles::Walked::offset_of_B_transposed(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Tiles::along / 16; ++k) {
-        uint32_t P_reg[Tiles::M][4];
-        for (int i = 0; i < Tiles::M; ++i) {
-            for (int right = 0; right < 2; ++right) { // the C fragment on the left, then the other
-                const float(&C)[4] = P[i][2 * k + right];
-                P_reg[i][2 * right] = flash::pack<T>(C[0], C[1]);     // row g
-                P_reg[i][2 * right + 1] = flash::pack<T>(C[2], C[3]); // row g + 8
-            }
-        }
 #pragma unroll
         for (int n = 0; n < Tiles::d / 8; n += 2) {
             uint32_t B_reg[4];
             flash::ldmatrix_x4_trans(B_reg,
                                      B_smem.data + Tiles::Walked::fragment(B_lane, 16 * k, n / 2));
             for (int i = 0; i < Tiles::M; ++i) {
-                flash::mma_m16n8k16<T>(Sum[i][n], P_reg[i], {B_reg[0], B_reg[1]});
-                flash::mma_m16n8k16<T>(Sum[i][n + 1], P_reg[i], {B_reg[2], B_reg[3]});
-            }
-        }
-    }
-}
-
-/// The warp's rows of a sum, times `factor`, to the rows of X from the block's first one on.
-template <class T, int M, int n8>
-__device__ void store(T* X, const float (&Sum)[M][n8][4], float factor, int rows) {
-    const int row0 = 16 * M * (threadIdx.x / 32) + threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    for (int i = 0; i < M; ++i) {
-        for (int r = 0; r < 2; ++r) { // rows g and g + 8 of a fragment
-            const int row = row0 + 16 * i + 8 * r;
-            if (row < rows) {
-#pragma unroll
-                for (int n = 0; n < n8; ++n) {
-                    const float* C = Sum[i][n] + 2 * r; // columns 2t and 2t + 1
-                    *reinterpret_cast<uint32_t*>(X + 8 * (row * n8 + n) + 2 * t) =
-                        flash::pack<T>(C[0] * factor, C[1] * factor);
-                }
+                flash::mma_m16n8k16<T>(Sum[i][n], A_reg[i][k], {B_reg[0], B_reg[1]});
+                flash::mma_m16n8k16<T>(Sum[i][n + 1], A_reg[i][k], {B_reg[2], B_reg[3]});
             }
         }
     }
@@ -162,10 +138,9 @@ __global__ __launch_bounds__(threads, 2) // threads, and blocks on an SM
     using Tiles = TilesOfQ<d>;
     constexpr int M = Tiles::M, Br = Tiles::rows, Bc = Tiles::along;
     auto& smem = *flash::dynamic_shared<SharedOfQ<Tiles>>();
-    // the lane's columns in a C fragment are 2t and 2t + 1
-    const int t = threadIdx.x % 4;
-    // its rows in the tile of Q: this one and every 8th
-    const int row0 = 16 * M * (threadIdx.x / 32) + threadIdx.x % 32 / 4;
+    const int own = 16 * M * (threadIdx.x / 32); // the warp's first row in the tile of Q
+    const int row0 = own + threadIdx.x % 32 / 4; // the lane's rows: this one and every 8th
+    const int t = threadIdx.x % 4;               // its columns in a C fragment: 2t and 2t + 1
 
     const auto [head, tile] = flash::tile_of(blockIdx.x, order);
     const int i0 = tile * Br;
@@ -211,8 +186,8 @@ __global__ __launch_bounds__(threads, 2) // threads, and blocks on an SM
             start_keys(j0 + Bc, 1 - now);
         }
         float S_reg[M][Bc / 8][4] = {}, dP_reg[M][Bc / 8][4] = {}; // dP becomes dS in its place
-        multiply<T, Tiles>(S_reg, smem.Q, smem.K[now]);
-        multiply<T, Tiles>(dP_reg, smem.dO, smem.V[now]);
+        multiply<T, Tiles>(S_reg, own, smem.Q, smem.K[now]);
+        multiply<T, Tiles>(dP_reg, own, smem.dO, smem.V[now]);
 #pragma unroll
         for (int n = 0; n < Bc / 8; ++n) {
             for (int i = 0; i < M; ++i) {
@@ -225,11 +200,17 @@ __global__ __launch_bounds__(threads, 2) // threads, and blocks on an SM
                 }
             }
         }
-        accumulate<T, Tiles>(dQ_reg, dP_reg, smem.K[now]);
+        uint32_t dS_reg[M][Bc / 16][4]; // rounded: A fragments, 16 rows x 16 keys each
+        for (int i = 0; i < M; ++i) {
+            flash::pack_A<T>(dS_reg[i], dP_reg[i]);
+        }
+        accumulate<T, Tiles>(dQ_reg, dS_reg, smem.K[now]);
     }
     // with no key to see, Q is still landing: a block must not leave before its copies have
     flash::cp_async_wait<0>();
-    store(dQ + Q_from, dQ_reg, scale, rows);
+    for (int i = 0; i < M; ++i) {
+        flash::store_rows(dQ + Q_from, dQ_reg[i], scale, row0 + 16 * i, rows);
+    }
 }
 
 /// dK = scale dS^T Q and dV = P^T dO: one block per tile of K and V, along the tiles of Q of every
@@ -242,9 +223,9 @@ __global__ __launch_bounds__(threads, 2) // threads, and blocks on an SM
     using Tiles = TilesOfKV<d>;
     constexpr int M = Tiles::M, Bc = Tiles::rows, Br = Tiles::along;
     auto& smem = *flash::dynamic_shared<SharedOfKV<Tiles>>();
-    const int t = threadIdx.x % 4; // columns 2t and 2t + 1 of C
-    // its first row in the tile of K
-    const int row0 = 16 * M * (threadIdx.x / 32) + threadIdx.x % 32 / 4;
+    const int own = 16 * M * (threadIdx.x / 32); // the warp's first row in the tile of K
+    const int row0 = own + threadIdx.x % 32 / 4; // the lane's
+    const int t = threadIdx.x % 4;               // columns 2t and 2t + 1 of C
 
     // numbered as tiles of Q, whose last is the longest
     const auto [kv_head, tile] = flash::tile_of(blockIdx.x, order);
@@ -287,9 +268,9 @@ __global__ __launch_bounds__(threads, 2) // threads, and blocks on an SM
         const int on_diagonal = i0 + (N_kv - N_q) - j0;
         const bool edge = causal && on_diagonal < Bc - 1;
 
-        float P_reg[M][Br / 8][4] = {}, dS_reg[M][Br / 8][4] = {}; // at first S^T and dP^T
-        multiply<T, Tiles>(P_reg, smem.K, smem.Q[now]);
-        multiply<T, Tiles>(dS_reg, smem.V, smem.dO[now]);
+        float S_reg[M][Br / 8][4] = {}, dP_reg[M][Br / 8][4] = {}; // S^T and dP^T, C fragments
+        multiply<T, Tiles>(S_reg, own, smem.K, smem.Q[now]);
+        multiply<T, Tiles>(dP_reg, own, smem.V, smem.dO[now]);
 #pragma unroll
         for (int n = 0; n < Br / 8; ++n) {
             // the rows of columns 2t and 2t + 1
@@ -299,15 +280,22 @@ __global__ __launch_bounds__(threads, 2) // threads, and blocks on an SM
                 for (int c = 0; c < 4; ++c) {
                     const int row = row0 + 16 * i + c / 2 * 8, column = 8 * n + 2 * t + c % 2;
                     const bool hidden = edge && row - on_diagonal > column;
-                    to_P_and_dS(P_reg[i][n][c], dS_reg[i][n][c], of_column[c % 2], scale, hidden);
+                    to_P_and_dS(S_reg[i][n][c], dP_reg[i][n][c], of_column[c % 2], scale, hidden);
                 }
             }
+        }
+        uint32_t P_reg[M][Br / 16][4], dS_reg[M][Br / 16][4]; // P^T and dS^T, rounded: A fragments
+        for (int i = 0; i < M; ++i) {
+            flash::pack_A<T>(P_reg[i], S_reg[i]);
+            flash::pack_A<T>(dS_reg[i], dP_reg[i]);
         }
         accumulate<T, Tiles>(dV_reg, P_reg, smem.dO[now]);
         accumulate<T, Tiles>(dK_reg, dS_reg, smem.Q[now]);
     }
-    store(dK + KV_from, dK_reg, scale, keys);
-    store(dV + KV_from, dV_reg, 1, keys);
+    for (int i = 0; i < M; ++i) {
+        flash::store_rows(dK + KV_from, dK_reg[i], scale, row0 + 16 * i, keys);
+        flash::store_rows(dV + KV_from, dV_reg[i], 1, row0 + 16 * i, keys);
+    }
 }
 
 /// Rows of all heads, padded to whole tiles of Q; they are as large for every head dim.

@@ -1,5 +1,6 @@
-// backward_roles: the backward pass with two roles for warps.
-// The idea: in backward_one_kernel a warp has room for dK and dV of 16 keys at d = 128, so each
+// backward_roles: The backward pass with two roles for warps.
+//
+// The idea: in backward_one_kernel a warp has room for dK and dV of 16 keys at d = 128. So each
 // fragment that it reads from shared memory feeds one row of mma, and reading sets the pace. Here a
 // warp owns 32 keys, but dV or dK, not both. Two warps share these keys: one makes S, P and dV, the
 // other dP, dS and dK. P goes from the first to the second, rounded, as the fragments that it is.
@@ -7,9 +8,14 @@
 //
 //      owner of dV      S  | exp | hand P over | dQ of the last tile | dV
 //      owner of dK      dQ of the last tile | dP | take P | dS | dK
+//
 // While one computes exp or dS, the other keeps the tensor cores busy. No barrier stops the whole
-// block: a wait is for one buffer. Look at: the two branches, and each wait. Counters: ldmatrix per
-// mma. (Roles: Bauer and others, 2011.)
+// block: a wait is for one buffer.
+//
+// Parent: backward_one_kernel. New: the roles, the waits, and P in shared memory. What happens
+// before and after the loop is the parent's, from around_backward.hpp.
+// Look at: the two branches, and each wait. Counter: ldmatrix per mma.
+// First published: roles for warps, by Bauer and others, "CudaDMA" (2011).
 #include "steps/44_backward_roles/backward_roles.hpp"
 
 #include "common/cuda/cuda.hpp"
@@ -28,100 +34,48 @@
 namespace backward_roles {
 namespace {
 
-/// A block owns Bc keys, 32 per pair of warps, and walks along the queries in tiles of Br.
-template <int d_, int pairs_, int Br_> struct Tiles {
-    static constexpr int d = d_, pairs = pairs_, Br = Br_;
-    static constexpr int Bc = 32 * pairs, warps = 2 * pairs, threads = 32 * warps;
-    using KV = flash::SwizzledTile<d, Bc>;
-    using Q = flash::SwizzledTile<d, Br>;
-    using dS = flash::SwizzledTile<Br, Bc>; // transposed: a row is a key
+/// A block owns `rows` keys, 16 M per pair of warps, and walks along the queries in tiles of
+/// `along`.
+template <int d_, int pairs_, int along_> struct Tiles {
+    static constexpr int d = d_, pairs = pairs_, warps = 2 * pairs, threads = 32 * warps;
+    static constexpr int M = 2;
+    static constexpr int rows = 16 * M * pairs, along = along_;
+    static constexpr int strips = 2; // of 16 rows, in a warp's part of dQ
+    using Owned = flash::SwizzledTile<d, rows>;
+    using Walked = flash::SwizzledTile<d, along>;
+    using dS = flash::SwizzledTile<along, rows>; // transposed: a row is a key
 };
 
-template <class T> struct Task {
-    const T *Q, *K, *V, *dO;
-    const flash::TwoRows* Rows;
-    float* dQ_sum; // in the order of the fragments, as before
-    T *dK, *dV;
-    flash::TileOrder order;       // of the tiles of K
-    int padded, group, N_q, N_kv; // rows of a head in Rows and dQ_sum; query heads to one K/V head
-    float scale;
-    bool causal;
-};
-
-/// Shared memory: even and odd steps have buffers and barriers of their own, apart from P.
+/// Shared memory: even and odd tiles of the way have buffers and barriers of their own, apart from
+/// P.
 template <class Tiles> struct Shared {
-    typename Tiles::KV K, V;
-    typename Tiles::Q Q[2], dO[2];
+    typename Tiles::Owned K, V;
+    typename Tiles::Walked Q[2], dO[2];
     typename Tiles::dS dS[2];
-    uint4 P[Tiles::pairs][Tiles::Br / 16][2][32]; // A fragments: four registers of each lane
-    flash::TwoRows rows[2][Tiles::Br / 2];
+    flash::TwoRows rows[2][Tiles::along / 2];
+    uint4 P[Tiles::pairs][Tiles::along / 16][Tiles::M][32]; // A fragments: 4 registers of each lane
     // Q, dO and rows; dS of all pairs; all warps are through the step
     uint64_t landed[2], dS_there[2], done[2];
 };
 
-/// A block's way along the tiles of Q: those of every head of the group, one head after the other.
-// j0: its first key; first: a head's first query; i0: this tile's
-template <class T, class Tiles> struct Walk {
-    int kv_head, j0, first, steps, head, i0;
-
-    __device__ explicit Walk(const Task<T>& task) {
-        // with a mask the first one is the longest
-        const flash::Tile K = flash::tile_of(blockIdx.x, task.order);
-        kv_head = K.head;
-        head = kv_head * task.group;
-        j0 = (task.order.Tr - 1 - K.i) * Tiles::Bc;
-        // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a
-        // tile to begin with.
-        first = task.causal ? max(0, j0 - (task.N_kv - task.N_q)) / Tiles::Br * Tiles::Br : 0;
-        i0 = first;
-        steps = task.group * ((task.N_q - first + Tiles::Br - 1) / Tiles::Br);
-    }
-    __device__ void advance(int N_q) {
-        const int after = i0 + Tiles::Br;
-        i0 = after < N_q ? after : first;
-        head += i0 == first; // the group's next one
-    }
-};
-
-/// Starts to fetch Q, dO and the rows for step `step`, if there is such a step. Every thread copies
-/// a part.
+/// C += A B^T: 16 M rows of A from row `own` on, and all rows of the tile B.
 template <class T, class Tiles>
-__device__ void fetch(Shared<Tiles>& smem, const Task<T>& task, const Walk<T, Tiles>& tile,
-                      int step) {
-    constexpr int d = Tiles::d, Br = Tiles::Br, threads = Tiles::threads;
-    const int buffer = step % 2, rows = task.N_q - tile.i0; // rows: how many the tile has
-    const int64_t from = (int64_t{tile.head} * task.N_q + tile.i0) * d;
-    // All warps are through step - 2: with its tile, which lies here, its P, and dS of step - 3.
-    // (Steps 0 and 1 pass.)
-    flash::mbarrier_wait(&smem.done[buffer], step / 2 % 2 ^ 1);
-    if (step < tile.steps) {
-        if (const int r = threadIdx.x; r < Br / 2) {
-            flash::cp_async_16(smem.rows[buffer] + r,
-                               task.Rows + (int64_t{tile.head} * task.padded + tile.i0) / 2 + r);
-        }
-        flash::start_tile<threads>(smem.Q[buffer], task.Q + from, rows);
-        flash::start_tile<threads>(smem.dO[buffer], task.dO + from, rows);
-        flash::cp_async_mbarrier_arrive(&smem.landed[buffer]);
-    }
-}
-
-/// C = A B^T: the pair's 32 rows of A, and all rows of the tile B.
-template <class T, class Tiles>
-__device__ void multiply(float (&C)[2][Tiles::Br / 8][4], int pair,
-                         const typename Tiles::KV& A_smem, const typename Tiles::Q& B_smem) {
-    const int A_lane = Tiles::KV::lane_of_A(32 * pair, threadIdx.x % 32);
-    const int B_lane = Tiles::Q::lane_of_B(threadIdx.x % 32);
+__device__ void multiply(float (&C)[Tiles::M][Tiles::along / 8][4], int own,
+                         const typename Tiles::Owned& A_smem,
+                         const typename Tiles::Walked& B_smem) {
+    const int A_lane = Tiles::Owned::offset_of_A(own, threadIdx.x % 32);
+    const int B_lane = Tiles::Walked::offset_of_B(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Tiles::d / 16; ++k) {
-        uint32_t A_reg[2][4]; // A fragments: 16 rows x 16 columns each
-        for (int i = 0; i < 2; ++i) {
-            flash::ldmatrix_x4(A_reg[i], A_smem.data + Tiles::KV::fragment(A_lane, 16 * i, k));
+        uint32_t A_reg[Tiles::M][4]; // A fragments: 16 rows x 16 columns each
+        for (int i = 0; i < Tiles::M; ++i) {
+            flash::ldmatrix_x4(A_reg[i], A_smem.data + Tiles::Owned::fragment(A_lane, 16 * i, k));
         }
 #pragma unroll
-        for (int n = 0; n < Tiles::Br / 8; n += 2) {
+        for (int n = 0; n < Tiles::along / 8; n += 2) {
             uint32_t B_reg[4];
-            flash::ldmatrix_x4(B_reg, B_smem.data + Tiles::Q::fragment(B_lane, 8 * n, k));
-            for (int i = 0; i < 2; ++i) {
+            flash::ldmatrix_x4(B_reg, B_smem.data + Tiles::Walked::fragment(B_lane, 8 * n, k));
+            for (int i = 0; i < Tiles::M; ++i) {
                 flash::mma_m16n8k16<T>(C[i][n], A_reg[i], {B_reg[0], B_reg[1]});
                 flash::mma_m16n8k16<T>(C[i][n + 1], A_reg[i], {B_reg[2], B_reg[3]});
             }
@@ -129,20 +83,20 @@ __device__ void multiply(float (&C)[2][Tiles::Br / 8][4], int pair,
     }
 }
 
-/// Sum += A B, where the 32 rows of A are in registers: P^T or dS^T.
+/// Sum += A B, where A is in registers: P or dS as A fragments, 16 rows x 16 columns each.
 template <class T, class Tiles>
-__device__ void accumulate(float (&Sum)[2][Tiles::d / 8][4],
-                           const uint32_t (&A_reg)[2][Tiles::Br / 16][4],
-                           const typename Tiles::Q& B_smem) {
-    const int B_lane = Tiles::Q::lane_of_B_transposed(threadIdx.x % 32);
+__device__ void accumulate(float (&Sum)[Tiles::M][Tiles::d / 8][4],
+                           const uint32_t (&A_reg)[Tiles::M][Tiles::along / 16][4],
+                           const typename Tiles::Walked& B_smem) {
+    const int B_lane = Tiles::Walked::offset_of_B_transposed(threadIdx.x % 32);
 #pragma unroll
-    for (int k = 0; k < Tiles::Br / 16; ++k) {
+    for (int k = 0; k < Tiles::along / 16; ++k) {
 #pragma unroll
         for (int n = 0; n < Tiles::d / 8; n += 2) {
             uint32_t B_reg[4];
             flash::ldmatrix_x4_trans(B_reg,
-                                     B_smem.data + Tiles::Q::fragment(B_lane, 16 * k, n / 2));
-            for (int i = 0; i < 2; ++i) {
+                                     B_smem.data + Tiles::Walked::fragment(B_lane, 16 * k, n / 2));
+            for (int i = 0; i < Tiles::M; ++i) {
                 flash::mma_m16n8k16<T>(Sum[i][n], A_reg[i][k], {B_reg[0], B_reg[1]});
                 flash::mma_m16n8k16<T>(Sum[i][n + 1], A_reg[i][k], {B_reg[2], B_reg[3]});
             }
@@ -150,53 +104,76 @@ __device__ void accumulate(float (&Sum)[2][Tiles::d / 8][4],
     }
 }
 
-/// dQ += dS K of a step, over the block's keys. strip: the tile's first 16 rows in dQ_sum.
+/// dS^T, which a warp has as A fragments from row `row0` on, to shared memory: there all can read
+/// it.
+template <class Tiles>
+__device__ void publish(typename Tiles::dS& dS_smem, int row0,
+                        const uint32_t (&dS_reg)[Tiles::M][Tiles::along / 16][4]) {
+#pragma unroll
+    for (int n = 0; n < Tiles::along / 8; ++n) { // 8 columns, left or right in fragment k
+        const int k = n / 2, right = n % 2;
+        const int to = Tiles::dS::offset(row0, right) + threadIdx.x % 4 * 4;
+        for (int i = 0; i < Tiles::M; ++i) {
+            for (int r = 0; r < 2; ++r) { // rows g and g + 8
+                const int at = Tiles::dS::fragment(to, 16 * i + 8 * r, k);
+                *reinterpret_cast<uint32_t*>(dS_smem.data + at) = dS_reg[i][k][2 * right + r];
+            }
+        }
+    }
+}
+
+/// dQ += dS K over the block's keys. dQ_sum is where the tile's rows begin. There, 16 rows by 8
+/// columns are 128 floats in the order of a C fragment: lanes add side by side.
 template <class T, class Tiles>
-__device__ void add_to_dQ(float* dQ_sum, int strip, Shared<Tiles>& smem, int step) {
+__device__ void add_to_dQ(float* dQ_sum, const typename Tiles::dS& dS_smem,
+                          const typename Tiles::Owned& K_smem) {
     constexpr int d = Tiles::d;
-    // The warps share the tile: a warp makes two strips of 16 rows, and its part of their columns.
-    constexpr int parts = Tiles::warps / (Tiles::Br / 32);
+    // The warps share the tile: a warp makes some strips of 16 rows, and its part of their columns.
+    constexpr int strips = Tiles::strips;
+    constexpr int parts = Tiles::warps / (Tiles::along / (16 * strips));
     constexpr int n8 = d / 8 / parts; // fragments of 8 columns
     static_assert(n8 % 2 == 0, "an ldmatrix_x4 of K brings B for two m16n8k16");
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int strip0 = warp / parts * 2, n0 = warp % parts * n8; // the first ones
-    const int A_lane = Tiles::dS::lane_of_A_transposed(lane);
-    const int B_lane = Tiles::KV::lane_of_B_transposed(lane);
-    const auto& dS_smem = smem.dS[step % 2];
-    float dQ_reg[2][n8][4] = {};
-    flash::mbarrier_wait(&smem.dS_there[step % 2], step / 2 % 2); // all owners of dK have stored it
+    const int strip0 = warp / parts * strips, n0 = warp % parts * n8; // the first ones
+    const int A_lane = Tiles::dS::offset_of_A_transposed(lane);
+    const int B_lane = Tiles::Owned::offset_of_B_transposed(lane);
+    float dQ_reg[strips][n8][4] = {};
 #pragma unroll
-    for (int k = 0; k < Tiles::Bc / 16; ++k) { // 16 keys: rows of dS^T, and of K
-        uint32_t A_reg[2][4];
-        for (int i = 0; i < 2; ++i) {
+    for (int k = 0; k < Tiles::rows / 16; ++k) { // 16 keys: rows of dS^T, and of K
+        uint32_t A_reg[strips][4];
+        for (int i = 0; i < strips; ++i) {
             flash::ldmatrix_x4_trans(A_reg[i], dS_smem.data +
                                                    Tiles::dS::fragment(A_lane, 16 * k, strip0 + i));
         }
 #pragma unroll
         for (int n = 0; n < n8; n += 2) {
             uint32_t B_reg[4];
-            flash::ldmatrix_x4_trans(B_reg, smem.K.data +
-                                                Tiles::KV::fragment(B_lane, 16 * k, (n0 + n) / 2));
-            for (int i = 0; i < 2; ++i) {
+            flash::ldmatrix_x4_trans(
+                B_reg, K_smem.data + Tiles::Owned::fragment(B_lane, 16 * k, (n0 + n) / 2));
+            for (int i = 0; i < strips; ++i) {
                 flash::mma_m16n8k16<T>(dQ_reg[i][n], A_reg[i], {B_reg[0], B_reg[1]});
                 flash::mma_m16n8k16<T>(dQ_reg[i][n + 1], A_reg[i], {B_reg[2], B_reg[3]});
             }
         }
     }
-    dQ_sum += 16 * d * int64_t{strip + strip0} + 128 * n0;
+    dQ_sum += 16 * d * strip0 + 128 * n0;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < strips; ++i) {
         for (int n = 0; n < n8; ++n) {
             flash::add_to_sum(dQ_sum + 16 * d * i + 128 * n, dQ_reg[i][n]);
         }
     }
 }
 
-/// dK = scale dS^T Q, dV = P^T dO, dQ_sum += dS K: one block per tile of K and V, along the queries
-/// of its heads.
+/// dK = scale dS^T Q, dV = P^T dO, dQ_sum += dS K: one block per tile of K and V, along the tiles
+/// of Q of every head of the group.
 template <class T, class Tiles>
-__global__ __launch_bounds__(Tiles::threads) void gradients(Task<T> task) {
-    constexpr int d = Tiles::d, Bc = Tiles::Bc, Br = Tiles::Br, threads = Tiles::threads;
+__global__ __launch_bounds__(Tiles::threads) // of a block
+    void gradients(const T* Q, const T* K, const T* V, const T* dO, const flash::TwoRows* Rows,
+                   float* dQ_sum, T* dK, T* dV, flash::TileOrder order, int group, int N_q,
+                   int padded, int N_kv, float scale, bool causal) {
+    constexpr int d = Tiles::d, M = Tiles::M, Bc = Tiles::rows, Br = Tiles::along;
+    constexpr int threads = Tiles::threads;
     auto& smem = *flash::dynamic_shared<Shared<Tiles>>();
     if (threadIdx.x < 2) {
         // one arrival per thread, by its copies
@@ -206,56 +183,93 @@ __global__ __launch_bounds__(Tiles::threads) void gradients(Task<T> task) {
         flash::mbarrier_init(&smem.done[threadIdx.x], threads); // all threads
     }
     __syncthreads(); // the barriers are there for all
-    Walk<T, Tiles> walk(task);
-    const int64_t KV_from = (int64_t{walk.kv_head} * task.N_kv + walk.j0) * d;
-    const int keys = min(Bc, task.N_kv - walk.j0);
-    flash::start_tile<threads>(smem.K, task.K + KV_from, keys);
-    flash::start_tile<threads>(smem.V, task.V + KV_from, keys);
-    fetch(smem, task, walk, 0); // its arrival is that of K and V, too
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, t = lane % 4;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const bool owns_dV = warp < Tiles::pairs; // or else dK
     // The two warps of a pair wait for each other. So they are on different schedulers: warp w is
     // on scheduler w % 4.
     const int pair = owns_dV ? warp : Tiles::warps - 1 - warp;
-    // the lane's first row in the tile of K; its columns of C: 2t and 2t + 1
-    const int row0 = 32 * pair + lane / 4;
-    float Sum_reg[2][d / 8][4] = {}; // dV or dK: C fragments
+    const int own = 16 * M * pair;   // the pair's first row in the tile of K
+    const int row0 = own + lane / 4; // the lane's
+    const int t = lane % 4;          // columns 2t and 2t + 1 of C
+
+    // numbered as tiles of Q, whose last is the longest
+    const auto [kv_head, tile] = flash::tile_of(blockIdx.x, order);
+    const int j0 = (order.Tr - 1 - tile) * Bc; // of K it is the first
+    const int64_t KV_from = (int64_t{kv_head} * N_kv + j0) * d;
+    const int keys = min(Bc, N_kv - j0);
+
+    // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a
+    // tile to begin with.
+    const int first = causal ? max(0, j0 - (N_kv - N_q)) / Br * Br : 0;
+    const int tiles = (N_q - first + Br - 1) / Br; // of one head
+    const int steps = group * tiles;
+
+    int head = kv_head * group, next_i0 = first; // of the tile to be fetched next
+    const auto start_queries = [&](int step) {
+        const int64_t from = (int64_t{head} * N_q + next_i0) * d;
+        const int buffer = step % 2;
+        // All warps are through step - 2: with its tile, which was in this buffer, with its P, and
+        // with dS of step - 3. (Steps 0 and 1 pass.)
+        flash::mbarrier_wait(&smem.done[buffer], step / 2 % 2 ^ 1);
+        if (step < steps) {
+            if (const int r = threadIdx.x; r < Br / 2) {
+                flash::cp_async_16(smem.rows[buffer] + r,
+                                   Rows + (int64_t{head} * padded + next_i0) / 2 + r);
+            }
+            flash::start_tile<threads>(smem.Q[buffer], Q + from, N_q - next_i0);
+            flash::start_tile<threads>(smem.dO[buffer], dO + from, N_q - next_i0);
+            flash::cp_async_mbarrier_arrive(&smem.landed[buffer]);
+        }
+    };
+    flash::start_tile<threads>(smem.K, K + KV_from, keys);
+    flash::start_tile<threads>(smem.V, V + KV_from, keys);
+    start_queries(0); // its arrival is that of K and V, too
+
+    float Sum_reg[M][d / 8][4] = {}; // dV or dK: C fragments
     int last_strip = 0;              // of the tile before
-    for (int step = 0; step < walk.steps; ++step) {
-        const int now = step % 2, i0 = walk.i0;
-        // dQ in strips of 16 rows: the tile's first
-        const int strip = (int64_t{walk.head} * task.padded + i0) / 16;
-        const flash::TwoRows* rows = smem.rows[now] + t;
+
+    const auto add_last_dQ = [&](int last) {                          // of step `last`
+        flash::mbarrier_wait(&smem.dS_there[last % 2], last / 2 % 2); // all owners of dK stored it
+        add_to_dQ<T, Tiles>(dQ_sum + int64_t{16 * d} * last_strip, smem.dS[last % 2], smem.K);
+    };
+
+    for (int step = 0; step < steps; ++step) {
+        const int now = step % 2; // which of the two buffers
+        const int i0 = next_i0;
+        const int strip = (int64_t{head} * padded + i0) / 16;
         if (!owns_dV && step > 0) {
-            add_to_dQ<T>(task.dQ_sum, last_strip, smem, step - 1); // while the owner of dV makes P
+            add_last_dQ(step - 1); // while the owner of dV makes P
         }
         flash::mbarrier_wait(&smem.landed[now], step / 2 % 2); // the tile has landed
-        float X_reg[2][Br / 8][4] = {};                        // S^T or dP^T: C fragments
-        multiply<T, Tiles>(X_reg, pair, owns_dV ? smem.K : smem.V,
+        float X_reg[M][Br / 8][4] = {};                        // S^T or dP^T, C fragments
+        multiply<T, Tiles>(X_reg, own, owns_dV ? smem.K : smem.V,
                            owns_dV ? smem.Q[now] : smem.dO[now]);
-        walk.advance(task.N_q);
-        fetch(smem, task, walk, step + 1);
-        alignas(16) uint32_t A_reg[2][Br / 16][4]; // P^T or dS^T, rounded: A fragments
+        next_i0 = i0 + Br < N_q ? i0 + Br : first;
+        head += next_i0 == first; // the group's next one
+        start_queries(step + 1);
+        const auto* rows = smem.rows[now]; // in fragment n, the lane's two are at 4n + t
+
+        alignas(16) uint32_t A_reg[M][Br / 16][4]; // P^T or dS^T, rounded: A fragments
         if (owns_dV) {
 #pragma unroll
             for (int n = 0; n < Br / 8; ++n) {
                 for (int c = 0; c < 4; ++c) {
-                    const float LSE_log2 = rows[4 * n].LSE_log2[c % 2];
-                    for (int i = 0; i < 2; ++i) {
-                        const float x = fmaf(X_reg[i][n][c], task.scale * flash::log2_e, -LSE_log2);
+                    const float LSE_log2 = rows[4 * n + t].LSE_log2[c % 2];
+                    for (int i = 0; i < M; ++i) {
+                        const float x = fmaf(X_reg[i][n][c], scale * flash::log2_e, -LSE_log2);
                         X_reg[i][n][c] = flash::fast_exp2(-fabsf(x));
                     }
                 }
             }
             // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that
             // pads it, by none.
-            const int on_diagonal = task.causal ? i0 + (task.N_kv - task.N_q) - walk.j0 : Bc;
+            const int on_diagonal = causal ? i0 + (N_kv - N_q) - j0 : Bc;
             if (keys < Bc || on_diagonal < Bc - 1) { // an edge
 #pragma unroll
                 for (int n = 0; n < Br / 8; ++n) {
                     for (int c = 0; c < 4; ++c) {
                         const int column = 8 * n + 2 * t + c % 2;
-                        for (int i = 0; i < 2; ++i) {
+                        for (int i = 0; i < M; ++i) {
                             const int row = row0 + 16 * i + c / 2 * 8;
                             if (row >= keys || row - on_diagonal > column) {
                                 X_reg[i][n][c] = 0;
@@ -264,32 +278,33 @@ __global__ __launch_bounds__(Tiles::threads) void gradients(Task<T> task) {
                     }
                 }
             }
-            flash::pack_A<T>(A_reg[0], X_reg[0]);
-            flash::pack_A<T>(A_reg[1], X_reg[1]);
+            for (int i = 0; i < M; ++i) {
+                flash::pack_A<T>(A_reg[i], X_reg[i]);
+            }
 #pragma unroll
             for (int k = 0; k < Br / 16; ++k) {
-                for (int i = 0; i < 2; ++i) {
+                for (int i = 0; i < M; ++i) {
                     smem.P[pair][k][i][lane] = *reinterpret_cast<const uint4*>(A_reg[i][k]);
                 }
             }
             flash::named_barrier_arrive(1 + pair, 64); // P is there
             if (step > 0) {
-                // while the owner of dK makes dS
-                add_to_dQ<T>(task.dQ_sum, last_strip, smem, step - 1);
+                add_last_dQ(step - 1); // while the owner of dK makes dS
             }
         } else {
             flash::named_barrier_sync(1 + pair, 64); // P is there
 #pragma unroll
             for (int k = 0; k < Br / 16; ++k) {
-                for (int i = 0; i < 2; ++i) {
+                for (int i = 0; i < M; ++i) {
                     const uint4 P4 = smem.P[pair][k][i][lane];
                     const uint32_t P_reg[] = {P4.x, P4.y, P4.z, P4.w};
                     // An A fragment of dS^T: two C fragments of dP^T, the left one first, and of
                     // each rows g and g + 8.
                     for (int right = 0; right < 2; ++right) {
-                        const float* delta = rows[4 * (2 * k + right)].delta;
+                        const int n = 2 * k + right;
+                        const float* delta = rows[4 * n + t].delta;
                         for (int r = 0; r < 2; ++r) {
-                            const float* dP = X_reg[i][2 * k + right] + 2 * r;
+                            const float* dP = X_reg[i][n] + 2 * r;
                             const float2 P = flash::unpack<T>(P_reg[2 * right + r]);
                             A_reg[i][k][2 * right + r] =
                                 flash::pack<T>(P.x * (dP[0] - delta[0]), P.y * (dP[1] - delta[1]));
@@ -298,29 +313,18 @@ __global__ __launch_bounds__(Tiles::threads) void gradients(Task<T> task) {
                 }
             }
             // apart, so that no load of P waits for a store of dS
-#pragma unroll
-            for (int n = 0; n < Br / 8; ++n) {
-                const int k = n / 2, right = n % 2;
-                const int to = Tiles::dS::offset(row0, right) + 4 * t;
-                for (int i = 0; i < 2; ++i) {
-                    for (int r = 0; r < 2; ++r) {
-                        const int at = Tiles::dS::fragment(to, 16 * i + 8 * r, k);
-                        *reinterpret_cast<uint32_t*>(smem.dS[now].data + at) =
-                            A_reg[i][k][2 * right + r];
-                    }
-                }
-            }
+            publish<Tiles>(smem.dS[now], row0, A_reg);
             flash::mbarrier_arrive(&smem.dS_there[now]); // this thread's part of dS is stored
         }
         accumulate<T, Tiles>(Sum_reg, A_reg, owns_dV ? smem.dO[now] : smem.Q[now]);
         flash::mbarrier_arrive(&smem.done[now]); // this thread is through the step
         last_strip = strip;
     }
-    add_to_dQ<T>(task.dQ_sum, last_strip, smem, walk.steps - 1);
-    flash::store_rows((owns_dV ? task.dV : task.dK) + KV_from, Sum_reg[0], owns_dV ? 1 : task.scale,
-                      row0, keys);
-    flash::store_rows((owns_dV ? task.dV : task.dK) + KV_from, Sum_reg[1], owns_dV ? 1 : task.scale,
-                      row0 + 16, keys);
+    add_last_dQ(steps - 1);
+    for (int i = 0; i < M; ++i) {
+        flash::store_rows((owns_dV ? dV : dK) + KV_from, Sum_reg[i], owns_dV ? 1 : scale,
+                          row0 + 16 * i, keys);
+    }
 }
 
 template <class T, class Tiles>
@@ -332,13 +336,13 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     const int places =
         flash::resident_blocks(gradients<T, Tiles>, Tiles::threads, sizeof(Shared<Tiles>));
     const auto order =
-        flash::order_in_waves(p, p.kv_heads, flash::ceil_div(N_kv, Tiles::Bc), places);
+        flash::order_in_waves(p, p.kv_heads, flash::ceil_div(N_kv, Tiles::rows), places);
     flash::Workspace parts(workspace);
     const auto [Rows, dQ_sum] = flash::backward_parts(parts, p);
     flash::start_before_backward(p, O, LSE, dO, Rows, dQ_sum);
-    flash::launch(gradients<T, Tiles>, order.blocks(), Tiles::threads, sizeof(Shared<Tiles>),
-                  Task<T>{Q, K, V, dO, Rows, dQ_sum, dK, dV, order, padded, group, N_q, N_kv,
-                          p.scale, p.causal});
+    flash::launch(gradients<T, Tiles>, order.blocks(), Tiles::threads, sizeof(Shared<Tiles>), Q, K,
+                  V, dO, static_cast<const flash::TwoRows*>(Rows), dQ_sum, dK, dV, order, group,
+                  N_q, padded, N_kv, p.scale, p.causal);
     flash::start_after_backward(p, static_cast<const float*>(dQ_sum), dQ);
 }
 

@@ -1,6 +1,7 @@
-// backward_wgmma: the backward pass with Hopper's units.
-// The idea: backward_one_kernel's five products by TMA and wgmma. One thread fetches Q and dO, as
-// in warp_specialization. Two warpgroups own 64 keys each, and with them dK and dV. A tile of dQ
+// backward_wgmma: The backward pass with Hopper's units.
+//
+// The idea: the five products of backward_one_kernel by TMA and wgmma. One thread fetches Q and dO,
+// as in warp_specialization. Two warpgroups own 64 keys each, and with them dK and dV. A tile of dQ
 // adds up over all 128 keys, so it needs dS of both. In each step they meet at a barrier when both
 // halves of dS are in shared memory. Then each makes one half of dQ, and adds it to memory by
 // atomics.
@@ -8,10 +9,11 @@
 //   tensor cores  S, dP ....... | dV .................. | dQ .. dK ........
 //   consumers     | P = exp(S)  | dS, store it | meet    |     | add dQ
 //
-// Parent: backward_one_kernel, of which only the products are left. Look at: what each wait leaves
-// running, which operands are read across their rows (transpose_B), and how dS is turned.
-// First published: FlashAttention-3 (Shah and others, 2024), whose kernel has these products and
-// roles.
+// A new kernel: of its parent, backward_one_kernel, only the products are left, and what happens
+// before and after the loop.
+// Look at: what each wait leaves running, which operands are read across their rows (transpose_B),
+// and how dS is turned.
+// First published: FlashAttention-3 (Shah and others, 2024) has these products and roles.
 #include "steps/45_backward_wgmma/backward_wgmma.hpp"
 
 #include <algorithm>
@@ -130,19 +132,13 @@ template <class Tiles> struct Place {
     int role;     // which of the consumers
     int warp_row; // the warp's first row among the 64 of its warpgroup
     int row, t;   // the lane's g there
-    // The warpgroup's square of dQ, 64 x 64: half of the rows, or else half of the columns
-    int dQ_row, dQ_column;
 
     __device__ Place() {
         role = flash::warpgroup_of_thread();
         warp_row = threadIdx.x % warpgroup / 32 * 16;
         row = warp_row + threadIdx.x % 32 / 4;
         t = threadIdx.x % 4;
-        dQ_row = Tiles::Br == 128 ? 64 * role : 0;
-        dQ_column = Tiles::Br == 128 ? 0 : 64 * role;
     }
-    /// Where the warp's 16 x 64 of a tile of dQ begin: 16 rows are d / 8 fragments of 128 floats.
-    __device__ int own_dQ() const { return (dQ_row + warp_row) * Tiles::d + 16 * dQ_column; }
 };
 
 /// The operands in shared memory. Q and dO serve twice: as they are, and across their rows, whose
@@ -150,23 +146,18 @@ template <class Tiles> struct Place {
 template <class Tiles> struct Operands {
     uint64_t K_own, V_own; // the consumer's 64 keys
     uint64_t Q, dO;        // of stage 0
-    uint64_t dS, K;        // for the consumer's square of dQ: 64 queries of dS, or 64 columns of K
 
     __device__ Operands(Shared<Tiles>& smem, const Place<Tiles>& place) {
-        constexpr int Q_panel = 128 * Tiles::Br, K_panel = 128 * 64;
+        constexpr int Q_panel = 128 * Tiles::Br;
         K_own = flash::wgmma_descriptor(smem.K[place.role].data, 0, 1024);
         V_own = flash::wgmma_descriptor(smem.V[place.role].data, 0, 1024);
         Q = flash::wgmma_descriptor(smem.ring.tile[0].Q.data, Q_panel, 1024);
         dO = flash::wgmma_descriptor(smem.ring.tile[0].dO.data, Q_panel, 1024);
-        dS = flash::wgmma_descriptor(smem.dS[0].data + 128 * place.dQ_row, 0, 1024);
-        K = flash::wgmma_descriptor(smem.K[0].data + place.dQ_column / 64 * K_panel, 0, 1024);
-    }
-    __device__ uint64_t dS_of(int step) const {
-        return flash::advance(dS, step % 2 * Tiles::dS::bytes);
     }
 };
 
-/// LSE of the lane's two queries in each C fragment.
+/// LSE of the lane's two queries in each C fragment. `rows` begins with those in the first one;
+/// eight queries further on are four of `rows`.
 template <int n8> __device__ void read_LSE(float (&LSE_reg)[n8][2], const flash::TwoRows* rows) {
 #pragma unroll
     for (int n = 0; n < n8; ++n) {
@@ -175,7 +166,7 @@ template <int n8> __device__ void read_LSE(float (&LSE_reg)[n8][2], const flash:
     }
 }
 
-/// Their delta.
+/// Their delta, likewise.
 template <int n8>
 __device__ void read_delta(float (&delta_reg)[n8][2], const flash::TwoRows* rows) {
 #pragma unroll
@@ -277,6 +268,13 @@ __device__ void compute(const Task& task, const Steps& steps, Shared<Tiles>& sme
     constexpr int met = 1, through = 2, stored = 3; // named barriers; `stored`: one per consumer
     const Place<Tiles> place;
     const Operands<Tiles> operands(smem, place);
+    // The warpgroup's square of a tile of dQ, 64 x 64: half of the rows, or else half of the
+    // columns. It takes 64 queries of dS, or 64 columns of K, which are a panel.
+    const int dQ_row = Br == 128 ? 64 * place.role : 0, dQ_column = Br == 128 ? 0 : 64 * place.role;
+    const uint64_t dS = flash::wgmma_descriptor(smem.dS[0].data + 128 * dQ_row, 0, 1024);
+    const uint64_t K = flash::wgmma_descriptor(smem.K[0].data + 128 * dQ_column, 0, 1024);
+    // Where the warp's 16 rows of it begin in the sum: they are d / 8 fragments of 128 floats.
+    const int own_dQ = (dQ_row + place.warp_row) * d + 16 * dQ_column;
     const int row = 64 * place.role + place.row, keys = min(Tiles::Bc, task.N_kv - steps.j0);
     float dK_reg[d / 8][4] = {}, dV_reg[d / 8][4] = {}; // C fragments: 16 keys x 8 columns each
     flash::mbarrier_wait(&smem.KV_full, 0);             // K and V have landed
@@ -316,10 +314,10 @@ __device__ void compute(const Task& task, const Steps& steps, Shared<Tiles>& sme
             // here has waited for the dQ that read it.
             flash::named_barrier_sync(met, both);
             float dQ_reg[8][4]; // C fragments: 16 queries x 8 columns each
-            start_dQ<T, Tiles>(dQ_reg, operands.dS_of(step), operands.K);
+            start_dQ<T, Tiles>(dQ_reg, flash::advance(dS, step % 2 * Tiles::dS::bytes), K);
             flash::start_AB<T>(dK_reg, dS_reg, Q); // dK += dS^T Q
             flash::wgmma_wait<1>(dQ_reg);          // dK goes on
-            float* dQ = task.dQ_sum + (int64_t{head} * task.padded + i0) * d + place.own_dQ();
+            float* dQ = task.dQ_sum + (int64_t{head} * task.padded + i0) * d + own_dQ;
 #pragma unroll
             for (int n = 0; n < 8; ++n) {
                 flash::add_to_sum(dQ + 128 * n, dQ_reg[n]);

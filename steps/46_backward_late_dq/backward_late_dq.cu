@@ -1,4 +1,5 @@
 // backward_late_dq: dQ comes a step late, and the warpgroups take turns at it.
+//
 // The idea: in backward_wgmma both warpgroups meet in every step, and around that barrier the
 // tensor cores have nothing to do. Here one of them makes all of dQ in every second step, that of
 // the step before. The other one has only said that its half of dS is written, and goes on. So dQ
@@ -10,8 +11,8 @@
 //   writer                              | TMA adds dQ
 //
 // Parent: backward_wgmma. What both have in common is in common/cuda/derived/backward_steps.hpp.
-// Look at: own_turn, and who calls fence_proxy_async. First published: FlashAttention-3 (Shah and
-// others, 2024), whose dQ is late, and added by TMA.
+// Look at: own_turn, and who calls fence_proxy_async.
+// First published: FlashAttention-3 (Shah and others, 2024), whose dQ is late, and added by TMA.
 #include "steps/46_backward_late_dq/backward_late_dq.hpp"
 
 #include "common/cuda/cuda.hpp"

@@ -1,4 +1,5 @@
 // backward_ordered: dQ in a fixed order, so that all gradients have the same bits in every run.
+//
 // The idea: in backward_late_dq blocks add to a tile of dQ in the order in which they come. Here
 // they take turns: a semaphore per tile counts who has added. The writer waits for its turn, has
 // TMA add, and passes it on once the sum is there.
@@ -10,8 +11,10 @@
 // begins, and waits for earlier draws alone: the last keys go first. Blocks then walk from the
 // first tile of Q to the last, so that each comes to a tile when the one before has left it. (With
 // a mask and few blocks the first half of the keys goes last, the first keys before the others.)
-// Parent: backward_late_dq. Look at: `turn`. First published: FlashAttention-3's deterministic mode
-// (Shah and others).
+//
+// Parent: backward_late_dq. New: the draw, the turns, and the way upwards.
+// Look at: `turn`.
+// First published: FlashAttention-3's deterministic mode (Shah and others).
 #include "steps/47_backward_ordered/backward_ordered.hpp"
 
 #include <algorithm>

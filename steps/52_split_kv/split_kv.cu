@@ -98,7 +98,7 @@ template <class T, int d>
 __device__ void multiply_QK(float (&S_reg)[1][Bc / 8][4], const float (&m_reg)[1][2],
                             const uint32_t (&Q_reg)[d / 16][4],
                             const flash::SwizzledTile<d, Bc>& K) {
-    const int K_lane = K.lane_of_B(threadIdx.x % 32);
+    const int K_lane = K.offset_of_B(threadIdx.x % 32);
     for (int n = 0; n < Bc / 8; ++n) {
         for (int c = 0; c < 4; ++c) {
             S_reg[0][n][c] = -m_reg[0][c / 2];
@@ -117,7 +117,7 @@ __device__ void multiply_QK(float (&S_reg)[1][Bc / 8][4], const float (&m_reg)[1
 template <class T, int d>
 __device__ void multiply_PV(float (&O_reg)[1][d / 8][4], float (&l_reg)[1][4],
                             const float (&P)[1][Bc / 8][4], const flash::SwizzledTile<d, Bc>& V) {
-    const int V_lane = V.lane_of_B_transposed(threadIdx.x % 32);
+    const int V_lane = V.offset_of_B_transposed(threadIdx.x % 32);
     uint32_t P_reg[4]; // an A fragment: 16 rows x 16 keys
     flash::pack_A_saturated<T>(P_reg, P[0][0], P[0][1]);
     flash::mma_m16n8k16<T>(l_reg[0], P_reg, {flash::ones<T>, flash::ones<T>});

@@ -325,7 +325,7 @@ void attention_of_rank(const flash::Problem& p, const flash::Shard& own, const T
     const auto bytes_of = [&](const flash::Shard& shard) { return KV_size(p, shard) * sizeof(T); };
     flash::ShardOfKV now{K, V, bytes_of(own)};
     for (int step = 0; step < own.ranks; ++step) {
-        // K and V have come as many ranks far
+        // K and V have travelled `step` ranks
         const flash::Shard source = own.of((own.rank - step + own.ranks) % own.ranks);
         const bool last = step == own.ranks - 1;
         if (!last) {

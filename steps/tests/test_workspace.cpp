@@ -28,6 +28,7 @@
 #include "steps/45_backward_wgmma/backward_wgmma.hpp"
 #include "steps/46_backward_late_dq/backward_late_dq.hpp"
 #include "steps/47_backward_ordered/backward_ordered.hpp"
+#include "steps/48_backward_window/backward_window.hpp"
 #include "steps/52_split_kv/split_kv.hpp"
 #include "steps/52a_page_table/page_table.hpp"
 #include "steps/53_paged_kv/paged_kv.hpp"
@@ -123,6 +124,10 @@ const Called rungs[] = {
     {.name = "backward_ordered",
      .workspace_bytes = backward_ordered::workspace_bytes,
      .backward = backward_ordered::attention_backward<Bfloat16>},
+    {.name = "backward_window",
+     .workspace_bytes = backward_window::workspace_bytes,
+     .backward = backward_window::attention_backward<Bfloat16>,
+     .dQ_has_an_order = false},
     {.name = "split_kv",
      .workspace_bytes = split_kv::workspace_bytes,
      .bf16 = split_kv::attention<Bfloat16>,

@@ -140,7 +140,8 @@ template <class Tiles> struct Operands {
     }
 };
 
-/// LSE of the lane's two queries in each C fragment.
+/// LSE of the lane's two queries in each C fragment. `rows` begins with those in the first one;
+/// eight queries further on are four of `rows`.
 template <int n8> __device__ void read_LSE(float (&LSE_reg)[n8][2], const TwoRows* rows) {
 #pragma unroll
     for (int n = 0; n < n8; ++n) {
@@ -149,7 +150,7 @@ template <int n8> __device__ void read_LSE(float (&LSE_reg)[n8][2], const TwoRow
     }
 }
 
-/// Their delta.
+/// Their delta, likewise.
 template <int n8> __device__ void read_delta(float (&delta_reg)[n8][2], const TwoRows* rows) {
 #pragma unroll
     for (int n = 0; n < n8; ++n) {

@@ -12,9 +12,9 @@ namespace flash {
 
 /// The producer's part in a tile of Q. One thread asks for every consumer's rows of Q, and then for
 /// tiles of K and V in turn, from key `begin` on. `at` is where it goes on in their rings.
-template <class Tiles, class Q_tiles, class KV_ring>
+template <class Tiles, class Q_tiles, class K_ring, class V_ring>
 __device__ inline void fetch(const Task& task, Tile tile, Q_tiles& Q_smem, uint64_t* Q_full,
-                             KV_ring& K, KV_ring& V, typename KV_ring::Place& at, int begin = 0) {
+                             K_ring& K, V_ring& V, typename K_ring::Place& at, int begin = 0) {
     const int i0 = tile.i * Tiles::Br;
     const int KV_head = tile.head / task.group;
     const int keys = visible_keys(task, i0, i0 + Tiles::Br); // tiles beyond them are never loaded
@@ -27,10 +27,10 @@ __device__ inline void fetch(const Task& task, Tile tile, Q_tiles& Q_smem, uint6
         uint64_t* const K_full = &K.full[at.stage];
         uint64_t* const V_full = &V.full[at.stage];
         K.acquire(at); // all warps have read the tile of K before
-        mbarrier_expect_tx(K_full, Tiles::KV::bytes);
+        mbarrier_expect_tx(K_full, K.tile[at.stage].bytes);
         tma_load<4>(K.tile[at.stage].data, task.K, {0, j0, 0, KV_head}, K_full);
         V.acquire(at); // all warps have read the tile of V before
-        mbarrier_expect_tx(V_full, Tiles::KV::bytes);
+        mbarrier_expect_tx(V_full, V.tile[at.stage].bytes);
         tma_load<4>(V.tile[at.stage].data, task.V, {0, j0, 0, KV_head}, V_full);
         at.next();
     }

@@ -1,5 +1,5 @@
-// How `backward_late_dq` makes and hands over dQ, for the rung after it: warpgroups that take
-// turns, and their loop.
+// How `backward_late_dq` makes and hands over dQ, for the rungs after it: warpgroups that take
+// turns, their loop, and the writer.
 #pragma once
 
 #include "common/cuda/cuda.hpp"
@@ -80,9 +80,33 @@ __device__ inline void make_dQ(LateShared<Tiles>& smem, const Place<Tiles>& plac
     hand_over(smem.dQ, place, dQ_reg, step);
 }
 
+/// The writer's part: one thread. It adds the block's tiles of dQ.
+template <class Tiles>
+__device__ inline void add_dQ(const Task& task, const Steps& steps, Outbox<Tiles>& out) {
+    int step = 0;
+    for (int tile = 0, i0 = steps.i0; tile < steps.tiles; ++tile, i0 += steps.stride) {
+        for (int head = steps.head; head < steps.head + steps.group; ++head, ++step) {
+            const int64_t row = int64_t{head} * task.padded + i0;
+            mbarrier_wait(&out.full, step % 2); // four warps have stored it,
+            fence_proxy_async();                // and TMA sees it
+            bulk_reduce_add(task.dQ_sum + row * Tiles::d, out.tile, sizeof(out.tile));
+            bulk_commit();
+            // TMA has read the tile: warps may store the next one, and the block may end
+            bulk_wait_read<0>();
+            mbarrier_arrive(&out.empty);
+        }
+    }
+}
+
+/// P = 0 where a tile's queries see a key no more: nowhere. A rung whose own kind of Task has a
+/// window is asked instead. `query`: the tile's first one, counted from the block's first key.
+template <class Tiles>
+__device__ inline void hide_old_keys(const Task&, float (&)[Tiles::Br / 8][4], const Place<Tiles>&,
+                                     int /*query*/) {}
+
 /// A consumer's part: dK and dV of 64 keys, and in every second step dQ of the step before.
-template <class T, class Tiles>
-__device__ inline void compute(const Task& task, const Steps& steps, LateShared<Tiles>& smem) {
+template <class T, class Tiles, class RungTask>
+__device__ inline void compute(const RungTask& task, const Steps& steps, LateShared<Tiles>& smem) {
     constexpr int d = Tiles::d, Br = Tiles::Br, both = Tiles::consumers * warpgroup;
     constexpr int met = 3, through = 5, stored = 6; // named barriers, behind dS_written's
     const Place<Tiles> place;
@@ -114,6 +138,7 @@ __device__ inline void compute(const Task& task, const Steps& steps, LateShared<
             const int on_diagonal =
                 task.causal ? i0 + (task.N_kv - task.N_q) - steps.j0 : Tiles::Bc;
             weights<Tiles>(S_reg, LSE_reg, task.scale, row, place.t, keys, on_diagonal);
+            hide_old_keys(task, S_reg, place, i0 - steps.j0);
             uint32_t P_reg[Br / 16][4]; // A fragments: 16 keys x 16 queries each
             pack_A<T>(P_reg, S_reg);
             // for dS: until dV's wait nobody may read the product's own registers

@@ -9,10 +9,12 @@
 
 namespace flash {
 
-template <class Tiles> struct PersistentShared {
+template <class Tiles, class K_tile = typename Tiles::KV, class V_tile = K_tile>
+struct PersistentShared {
     using Q_tiles = typename Tiles::Q[Tiles::consumers];
     Ring<Tiles::Q_stages, Q_tiles> Q;
-    Ring<Tiles::stages, typename Tiles::KV> K, V;
+    Ring<Tiles::stages, K_tile> K;
+    Ring<Tiles::stages, V_tile> V;
     int number[Tiles::Q_stages]; // of the tile of Q in each stage
 };
 
@@ -21,9 +23,9 @@ __device__ inline int first_key(const Task&, int /*i*/) { return 0; }
 
 /// The producer, one thread: it draws tiles of Q from a counter and fetches what they need. A
 /// number that no tile has tells the consumers that there are no more.
-template <class RungTask, class Tiles>
+template <class RungTask, class Tiles, class K_tile, class V_tile>
 __device__ inline void produce(const RungTask& task, unsigned* drawn,
-                               PersistentShared<Tiles>& smem) {
+                               PersistentShared<Tiles, K_tile, V_tile>& smem) {
     const int tiles = task.order.heads * task.order.Tr;
     RingPlace<Tiles::Q_stages> Q;
     RingPlace<Tiles::stages> KV;

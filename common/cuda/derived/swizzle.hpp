@@ -48,21 +48,21 @@ template <int d, int height> struct SwizzledTile {
     /// Where the row lies that a lane passes to ldmatrix_x4. For Q as A, from row `row` on, lanes
     /// 0-15 pass the 16 rows of chunk 0, and lanes 16-31 those of chunk 1. For V as B, transposed,
     /// the rows are 16 keys.
-    static FLASH_DEVICE int lane_of_A(int row, int lane) {
+    static FLASH_DEVICE int offset_of_A(int row, int lane) {
         return offset(row + lane % 16, lane / 16);
     }
 
     /// For V as B, 16 keys and two chunks: the transposing ldmatrix takes rows in the order of A.
-    static FLASH_DEVICE int lane_of_B_transposed(int lane) { return lane_of_A(0, lane); }
+    static FLASH_DEVICE int offset_of_B_transposed(int lane) { return offset_of_A(0, lane); }
 
     /// For K as B, 16 keys: lanes 0-7 pass keys 0-7 of chunk 0, lanes 8-15 the same keys of chunk
     /// 1, and the others keys 8-15 likewise.
-    static FLASH_DEVICE int lane_of_B(int lane) {
+    static FLASH_DEVICE int offset_of_B(int lane) {
         return offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
     }
 
     /// For an A that is stored as its transpose, 16 of its columns: rows in the order of B.
-    static FLASH_DEVICE int lane_of_A_transposed(int lane) { return lane_of_B(lane); }
+    static FLASH_DEVICE int offset_of_A_transposed(int lane) { return offset_of_B(lane); }
 };
 
 /// Writes C fragments that lie side by side, rounded to T, to rows `row` (the lane's row g) and

@@ -127,8 +127,10 @@ __device__ inline void finish(float (&O_reg)[fragments][4], const Rows& rows, co
 /// The task of a launch whose blocks own Tiles::Br queries each. With a mask, waves of `places`
 /// blocks as in block_order; without one, one head after the other, so that the blocks that run at
 /// the same time read the same K and V, and find them in L2. Where the tensors are a part of each
-/// head of larger ones, `Q_rows` and `KV_rows` lie from one head to the next.
-template <class Tiles, class T>
+/// head of larger ones, `Q_rows` and `KV_rows` lie from one head to the next. A rung whose V is not
+/// as wide as K says which tiles it has.
+template <class Tiles, class K_tile = typename Tiles::KV, class V_tile = K_tile,
+          class O_tile = typename Tiles::Q, class T>
 Task make_task(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE, int places,
                int64_t Q_rows, int64_t KV_rows) {
     const int N_q = as_int(p.q_len, "q-len");
@@ -138,12 +140,10 @@ Task make_task(const Problem& p, const T* Q, const T* K, const T* V, T* O, float
     const int Tr = static_cast<int>(ceil_div(N_q, Tiles::Br));
     as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
     const int wave_heads = p.causal ? std::clamp(places / Tr, 1, heads) : 1;
-    using Q_tile = typename Tiles::Q;
-    using KV_tile = typename Tiles::KV;
-    return {.Q = tile_map<Q_tile>(Q, heads, N_q, Q_rows),
-            .K = tile_map<KV_tile>(K, heads / group, N_kv, KV_rows),
-            .V = tile_map<KV_tile>(V, heads / group, N_kv, KV_rows),
-            .O = tile_map<Q_tile>(O, heads, N_q, Q_rows),
+    return {.Q = tile_map<typename Tiles::Q>(Q, heads, N_q, Q_rows),
+            .K = tile_map<K_tile>(K, heads / group, N_kv, KV_rows),
+            .V = tile_map<V_tile>(V, heads / group, N_kv, KV_rows),
+            .O = tile_map<O_tile>(O, heads, N_q, Q_rows),
             .LSE = LSE,
             .order = {heads, wave_heads, Tr},
             .group = group,
@@ -152,9 +152,10 @@ Task make_task(const Problem& p, const T* Q, const T* K, const T* V, T* O, float
             .scale_log2 = p.scale * log2_e,
             .causal = p.causal};
 }
-template <class Tiles, class T>
+template <class Tiles, class K_tile = typename Tiles::KV, class V_tile = K_tile,
+          class O_tile = typename Tiles::Q, class T>
 Task make_task(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE, int places) {
-    return make_task<Tiles>(p, Q, K, V, O, LSE, places, p.q_len, p.kv_len);
+    return make_task<Tiles, K_tile, V_tile, O_tile>(p, Q, K, V, O, LSE, places, p.q_len, p.kv_len);
 }
 
 } // namespace flash

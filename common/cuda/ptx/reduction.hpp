@@ -59,12 +59,17 @@ __device__ inline void rows_of_sum(float (&rows)[2][8], const float* sum, int g)
     for (int e = 0; e < 4; ++e) {
         if constexpr (by_lane) { // the four elements of lane 4g + e
             const float4 C = *reinterpret_cast<const float4*>(sum + 16 * g + 4 * e);
-            rows[0][2 * e] = C.x, rows[0][2 * e + 1] = C.y, rows[1][2 * e] = C.z,
-                        rows[1][2 * e + 1] = C.w;
+            rows[0][2 * e] = C.x;
+            rows[0][2 * e + 1] = C.y;
+            rows[1][2 * e] = C.z;
+            rows[1][2 * e + 1] = C.w;
         } else { // element e of lanes 4g to 4g + 3
             const float4 C = *reinterpret_cast<const float4*>(sum + 32 * e + 4 * g);
             float* const row = rows[e / 2] + e % 2;
-            row[0] = C.x, row[2] = C.y, row[4] = C.z, row[6] = C.w;
+            row[0] = C.x;
+            row[2] = C.y;
+            row[4] = C.z;
+            row[6] = C.w;
         }
     }
 }

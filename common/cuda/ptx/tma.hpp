@@ -133,9 +133,9 @@ template <int InFlight> __device__ __forceinline__ void bulk_wait() {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(InFlight) : "memory");
 }
 
-/// From here on TMA and wgmma see what this thread has written to shared memory, and what others had
-/// written before a barrier that it has passed. Each thread that wrote calls it, before the barrier
-/// after which TMA or wgmma is started; or else each thread that starts them, behind that barrier.
+/// From here on TMA and wgmma see what this thread has written to shared memory, and what others
+/// had written before a barrier that it has passed. Each thread that wrote calls it, before the
+/// barrier after which TMA or wgmma is started; or each thread that starts them, behind it.
 __device__ __forceinline__ void fence_proxy_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -14,7 +14,7 @@ namespace {
 
 struct BackwardTensors : HostTensors {
     std::vector<float> o, lse, d_o;
-    Inputs view() const { return {dtype, q, k, v, o, lse, d_o}; }
+    Inputs view() const { return {dtype, q, k, v, o, lse, d_o, sink}; }
 };
 
 /// O, LSE and dO, where the file holds them; one that it holds must have its shape.
@@ -56,10 +56,12 @@ BackwardTensors input_of(const BackwardRung& rung, const Report& report, const O
         if (options.input) {
             read_more(p, *options.input, tensors);
         }
-        if (tensors.d_o.empty()) { // behind Q, K and V; beside a file it has a sequence of its own
+        // behind Q, K, V and the sink; beside a file it has a sequence of its own
+        if (tensors.d_o.empty()) {
+            const int64_t before = p.q_size() + 2 * p.kv_size() + (p.sink ? p.heads : 0);
             tensors.d_o.resize(static_cast<size_t>(p.q_size()));
-            fill_with_normal_numbers(tensors.d_o, options.input ? 0 : p.q_size() + 2 * p.kv_size(),
-                                     report.dtype, report.seed, progress.callback());
+            fill_with_normal_numbers(tensors.d_o, options.input ? 0 : before, report.dtype,
+                                     report.seed, progress.callback());
         }
     }
     if (tensors.o.empty()) {
@@ -74,8 +76,10 @@ BackwardTensors input_of(const BackwardRung& rung, const Report& report, const O
 template <class T>
 std::function<void(const Call::Pointers&)> bound(const Problem& p, const Backward<T>& function) {
     return [p, function](const Call::Pointers& at) {
-        function(p, at.in<T>(0), at.in<T>(1), at.in<T>(2), at.in<T>(3), at.in<float>(4),
-                 at.in<T>(5), at.out<T>(0), at.out<T>(1), at.out<T>(2), at.workspace);
+        const float* const sink = p.sink ? at.in<float>(6) : nullptr;
+        float* const dsink = p.sink ? at.out<float>(3) : nullptr;
+        function(p, at.in<T>(0), at.in<T>(1), at.in<T>(2), sink, at.in<T>(3), at.in<float>(4),
+                 at.in<T>(5), at.out<T>(0), at.out<T>(1), at.out<T>(2), dsink, at.workspace);
     };
 }
 
@@ -84,12 +88,13 @@ class BackwardKind final : public Rung {
     explicit BackwardKind(const BackwardRung& rung) : Rung(rung), rung_(rung) {
         has_gradients = true;
         unordered_dQ = rung.unordered_dQ;
+        window_and_sink = rung.window_and_sink;
     }
 
     Help help() const override {
         return {.title = "dQ, dK, dV from Q, K, V, O, LSE, dO",
                 .input = ". It may hold do (else random), and o with lse (else computed)",
-                .output = "dq, dk and dv",
+                .output = window_and_sink ? "dq, dk and dv, with a sink dsink," : "dq, dk and dv",
                 .file_example = " --input qkv.safetensors --output gradients.safetensors\n"
                                 "      tensors q, k, v, do from a file, dq, dk, dv to another\n"};
     }
@@ -101,8 +106,10 @@ class BackwardKind final : public Rung {
         const std::shared_ptr<AnyRun> run = on(report.problem, tensors->view());
         return {run, [=, check = rung_.check, p = report.problem](const Progress& progress,
                                                                   int64_t rows) {
-                    const auto d_q = run->output(0), d_k = run->output(1), d_v = run->output(2);
-                    return check(p, tensors->view(), {.d_q = d_q, .d_k = d_k, .d_v = d_v}, progress,
+                    const auto d_q = run->output(0), d_k = run->output(1), d_v = run->output(2),
+                               d_sink = p.sink ? run->output(3) : std::vector<float>();
+                    return check(p, tensors->view(),
+                                 {.d_q = d_q, .d_k = d_k, .d_v = d_v, .d_sink = d_sink}, progress,
                                  rows);
                 }};
     }
@@ -110,13 +117,21 @@ class BackwardKind final : public Rung {
     std::vector<TensorSpec> outputs(const Problem& p, DType dtype) const override {
         const std::vector<int64_t> q = {p.batch, p.heads, p.q_len, p.head_dim},
                                    kv = {p.batch, p.kv_heads, p.kv_len, p.head_dim};
-        return {{"dQ", dtype, q}, {"dK", dtype, kv}, {"dV", dtype, kv}};
+        std::vector<TensorSpec> all = {{"dQ", dtype, q}, {"dK", dtype, kv}, {"dV", dtype, kv}};
+        if (p.sink) {
+            all.push_back({"dsink", DType::fp32, {p.heads}});
+        }
+        return all;
     }
 
     std::vector<NamedError> errors(const Verdict& v) const override {
-        return {{"dQ", v.d_q.error, v.d_q.bound},
-                {"dK", v.d_k.error, v.d_k.bound},
-                {"dV", v.d_v.error, v.d_v.bound}};
+        std::vector<NamedError> all = {{"dQ", v.d_q.error, v.d_q.bound},
+                                       {"dK", v.d_k.error, v.d_k.bound},
+                                       {"dV", v.d_v.error, v.d_v.bound}};
+        if (v.d_sink) {
+            all.push_back({"dsink", v.d_sink->error, v.d_sink->bound});
+        }
+        return all;
     }
 
   private:
@@ -131,6 +146,9 @@ class BackwardKind final : public Rung {
                                {"LSE", DType::fp32, {p.batch, p.heads, p.q_len}},
                                {"dO", dtype, q}},
                               outputs(p, dtype));
+        if (p.sink) {
+            call.inputs.push_back({"sink", DType::fp32, {p.heads}});
+        }
         switch (dtype) {
         case DType::fp32:
             call.function = bound(p, rung_.fp32);

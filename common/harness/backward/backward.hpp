@@ -1,4 +1,4 @@
-// A rung that computes dQ, dK and dV from Q, K, V, O, LSE and dO.
+// A rung that computes dQ, dK and dV from Q, K, V, O, LSE and dO, and with a sink dsink.
 #pragma once
 
 #include "common/harness/program/described.hpp"
@@ -15,14 +15,17 @@ struct BackwardRung {
     int64_t (*workspace_bytes)(const Problem&) = nullptr;
     Backend& (*backend)() = host_backend;
 
+    /// It knows Problem::window, and its function takes a sink and gives dsink.
+    bool window_and_sink = false;
+
     /// Every main passes flash::reference::check_gradients.
     Check check = nullptr;
 
     /// Where O and LSE come from when the input holds none: flash::reference::forward.
     ForwardReference forward = nullptr;
 
-    /// It adds up dQ in an order that depends on the run: its last bits may differ. dK and dV may
-    /// not.
+    /// It adds up dQ in an order that depends on the run: its last bits may differ. Those of dK, dV
+    /// and dsink may not.
     bool unordered_dQ = false;
 };
 

@@ -26,18 +26,20 @@ ForwardKind::ForwardKind(const ForwardRung& rung) : Rung(rung), rung_(rung) {
     overflows = rung.overflows;
     rounded_sums = rung.rounded_sums;
     window_and_sink = rung.window_and_sink;
+    head_dims_v = rung.head_dims_v;
 }
 
 std::vector<TensorSpec> ForwardKind::outputs(const Problem& p, DType dtype) const {
-    return {{"O", dtype, {p.batch, p.heads, p.q_len, p.head_dim}},
+    return {{"O", dtype, {p.batch, p.heads, p.q_len, p.v_dim()}},
             {"LSE", DType::fp32, {p.batch, p.heads, p.q_len}}};
 }
 
 Call ForwardKind::call(const Problem& p, DType dtype) const {
     const std::vector<int64_t> q = {p.batch, p.heads, p.q_len, p.head_dim},
-                               kv = {p.batch, p.kv_heads, p.kv_len, p.head_dim};
+                               k = {p.batch, p.kv_heads, p.kv_len, p.head_dim},
+                               v = {p.batch, p.kv_heads, p.kv_len, p.v_dim()};
     Call call =
-        call_with(p, {{"Q", dtype, q}, {"K", dtype, kv}, {"V", dtype, kv}}, outputs(p, dtype));
+        call_with(p, {{"Q", dtype, q}, {"K", dtype, k}, {"V", dtype, v}}, outputs(p, dtype));
     if (p.sink) {
         call.inputs.push_back({"sink", DType::fp32, {p.heads}});
     }
@@ -56,12 +58,13 @@ Call ForwardKind::call(const Problem& p, DType dtype) const {
 }
 
 double ForwardKind::host_bytes(const Problem& p, DType dtype, bool check) const {
-    const auto q = static_cast<double>(p.q_size()), kv = static_cast<double>(p.kv_size());
+    const auto q = static_cast<double>(p.q_size()), k = static_cast<double>(p.kv_size());
+    const auto v = static_cast<double>(p.v_size()), o = static_cast<double>(p.o_size());
     const auto lse = static_cast<double>(p.lse_size());
-    const double inputs = (q + 2 * kv) * (sizeof(float) + static_cast<double>(dtype_bytes(dtype)));
-    const double outputs = (q + lse) * sizeof(float);
+    const double inputs = (q + k + v) * (sizeof(float) + static_cast<double>(dtype_bytes(dtype)));
+    const double outputs = (o + lse) * sizeof(float);
     // O and LSE in double, the baseline's O, and the range of V
-    const double reference = q * (sizeof(double) + 3 * sizeof(float)) + 3 * lse * sizeof(double);
+    const double reference = o * (sizeof(double) + 3 * sizeof(float)) + 3 * lse * sizeof(double);
     return inputs + outputs + (check ? reference : 0);
 }
 

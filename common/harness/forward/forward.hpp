@@ -16,6 +16,8 @@ struct ForwardRung {
 
     // of an array that lives as long as the program; empty: any
     std::span<const int> head_dims = {};
+    /// V's and O's beside each of head_dims, where they are others.
+    std::span<const int> head_dims_v = {};
 
     /// Bytes that it needs on its backend beyond its inputs and outputs; null: a negligible amount.
     /// A CUDA rung gets them from its caller, as its workspace; a CPU rung allocates them.

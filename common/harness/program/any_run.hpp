@@ -37,7 +37,7 @@ class AnyRun {
     /// Seconds of one run, caches flushed before it.
     virtual double time() = 0;
 
-    /// Output `i`, converted to float: O and LSE, or dQ, dK and dV.
+    /// Output `i`, converted to float: O and LSE, or dQ, dK, dV and dsink.
     virtual std::vector<float> output(size_t i) const = 0;
     std::vector<float> o() const { return output(0); }
     std::vector<float> lse() const { return output(1); }

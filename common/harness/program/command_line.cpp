@@ -99,16 +99,25 @@ std::optional<Options> parse_options(Rung& rung, int argc, const char* const* ar
     app.allow_extras(); // CLI11 would print an unknown option as it is, whatever it holds
 
     const std::vector<DType>& types = rung.dtypes;
-    const std::string head_dims =
-        rung.head_dims.empty() ? "any"
-                               : joined(rung.head_dims, [](int d) { return std::to_string(d); });
+    const auto any_or = [](std::span<const int> dims) {
+        return dims.empty() ? "any" : joined(dims, [](int d) { return std::to_string(d); });
+    };
+    const int64_t d = rung.usual_head_dim();
 
     line.add_size("--batch", options.batch, "B, sequences in the batch (1)");
     line.add_size("--heads", options.heads, "H, query heads (4)");
     line.add_size("--kv-heads", options.kv_heads, "H_kv, key/value heads; divides H (H)");
     line.add_size("--q-len", options.q_len, "N_q, queries in a sequence (256)");
     line.add_size("--kv-len", options.kv_len, "N_kv, keys in a sequence (N_q)");
-    line.add_size("--head-dim", options.head_dim, "d, size of one head: " + head_dims + " (64)");
+    line.add_size("--head-dim", options.head_dim,
+                  "d, size of one head: " + any_or(rung.head_dims) + " (" + std::to_string(d) +
+                      ")");
+    line.add_size("--head-dim-v", options.head_dim_v,
+                  "d_v, of V and O: " + any_or(rung.head_dims_v) + " (" +
+                      std::to_string(rung.head_dim_v_of(d)) + ")");
+    if (rung.head_dims_v.empty()) { // V is as wide as Q and K
+        app.get_option("--head-dim-v")->group("");
+    }
     app.add_flag("--causal", options.causal, "Query i sees key j only if j <= i + N_kv - N_q");
     line.add_size("--window", options.window,
                   "Query i sees the last N keys up to its own; implies --causal");

@@ -15,7 +15,7 @@ namespace flash {
 
 /// What the user asked for; what was left open is empty.
 struct Options {
-    std::optional<int64_t> batch, heads, kv_heads, q_len, kv_len, head_dim;
+    std::optional<int64_t> batch, heads, kv_heads, q_len, kv_len, head_dim, head_dim_v;
     bool causal = false;
     std::optional<int64_t> window;
     bool sink = false;

@@ -34,7 +34,8 @@ void take_shape(Problem& problem, const Options& options) {
             throw Error(path + ": the shapes disagree: " + shapes + "\n" + rule);
         }
     };
-    agree(k == v, "k and v must have the same shape, (B, H_kv, N_kv, d)");
+    agree(std::ranges::equal(std::span(k).first(3), std::span(v).first(3)),
+          "k and v must have the same shape, (B, H_kv, N_kv, d), up to v's own head dim");
     agree(q[0] == k[0], "q and k must have the same batch, their first dimension");
     agree(q[3] == k[3], "q and k must have the same head dim, their last dimension");
     if (options.sink && file.info("sink").shape != std::vector{q[1]}) {
@@ -46,6 +47,7 @@ void take_shape(Problem& problem, const Options& options) {
     problem.heads = q[1];
     problem.q_len = q[2];
     problem.head_dim = q[3];
+    problem.head_dim_v = v[3] == q[3] ? 0 : v[3];
     problem.kv_heads = k[1];
     problem.kv_len = k[2];
 
@@ -62,11 +64,7 @@ void take_shape(Problem& problem, const Options& options) {
     same("--q-len", options.q_len, problem.q_len);
     same("--kv-len", options.kv_len, problem.kv_len);
     same("--head-dim", options.head_dim, problem.head_dim);
-}
-
-int64_t usual_head_dim(const Rung& rung) {
-    const bool has_64 = rung.head_dims.empty() || std::ranges::count(rung.head_dims, 64) > 0;
-    return has_64 ? 64 : rung.head_dims.front();
+    same("--head-dim-v", options.head_dim_v, problem.v_dim());
 }
 
 /// Some numbers of a sequence, from `first` on.
@@ -134,7 +132,12 @@ Problem make_problem(const Rung& rung, const Options& options) {
         problem.kv_heads = options.kv_heads.value_or(problem.heads);
         problem.q_len = options.q_len.value_or(256);
         problem.kv_len = options.kv_len.value_or(problem.q_len);
-        problem.head_dim = options.head_dim.value_or(usual_head_dim(rung));
+        problem.head_dim = options.head_dim.value_or(rung.usual_head_dim());
+        const int64_t d_v = options.head_dim_v.value_or(rung.head_dim_v_of(problem.head_dim));
+        if (options.head_dim_v && d_v < 1) {
+            throw Error("head-dim-v must be at least 1, got " + std::to_string(d_v));
+        }
+        problem.head_dim_v = d_v == problem.head_dim ? 0 : d_v;
     }
     if (options.window && *options.window < 1) {
         throw Error("window must be at least 1, the query's own key, got " +
@@ -205,10 +208,9 @@ HostTensors make_heads(const Problem& problem, DType dtype, const Options& optio
     HostTensors tensors;
     tensors.dtype = dtype;
     std::vector<float>* const values[] = {&tensors.q, &tensors.k, &tensors.v};
+    const int64_t sizes[] = {problem.q_size(), problem.kv_size(), problem.v_size()};
     for (size_t i = 0; i < std::size(values); ++i) {
-        // elements for each K/V head
-        const int64_t head =
-            (i == 0 ? problem.q_size() : problem.kv_size()) / (problem.batch * problem.kv_heads);
+        const int64_t head = sizes[i] / (problem.batch * problem.kv_heads); // for each K/V head
         *values[i] =
             make_ranges(problem, dtype, options, i, {{first * head, count * head}},
                         [&](double done) { progress((static_cast<double>(i) + done) / 3); });
@@ -231,7 +233,8 @@ HostTensors make_tensors(const Problem& problem, DType dtype, const Options& opt
         }
     } else if (problem.sink) { // behind Q, K and V
         tensors.sink.resize(static_cast<size_t>(problem.heads));
-        fill_with_normal_numbers(tensors.sink, problem.q_size() + 2 * problem.kv_size(),
+        fill_with_normal_numbers(tensors.sink,
+                                 problem.q_size() + problem.kv_size() + problem.v_size(),
                                  DType::fp32, options.seed.value_or(0), progress);
     }
     return tensors;

@@ -25,7 +25,17 @@ void require_supported(const Rung& rung, const Problem& problem, DType type) {
     }
     if ((problem.window > 0 || problem.sink) && !rung.window_and_sink) {
         throw Error(rung.name + " knows no " + (problem.window > 0 ? "window" : "sink") +
-                    "; the rung window does");
+                    "; the rung " + (rung.has_gradients ? "backward_window" : "window") + " does");
+    }
+    if (problem.two_head_dims() && rung.head_dims_v.empty()) {
+        throw Error(rung.name + " knows no head dim of V's own, such as " +
+                    std::to_string(problem.v_dim()) + " beside " +
+                    std::to_string(problem.head_dim) + "; the rung two_head_dims does");
+    }
+    if (const int64_t d_v = rung.head_dim_v_of(problem.head_dim); problem.v_dim() != d_v) {
+        throw Error(rung.name + " has no version for head dim " + std::to_string(problem.v_dim()) +
+                    " of V; beside " + std::to_string(problem.head_dim) + " it supports " +
+                    std::to_string(d_v));
     }
 }
 

@@ -9,7 +9,8 @@
 namespace flash {
 
 /// Throws Error, listing what is supported, when the rung has no function for `type` or no such
-/// head dim, or knows no window or sink.
+/// head dim, or knows no window, sink or head dim of
+/// V's own.
 void require_supported(const Rung& rung, const Problem& problem, DType type);
 
 /// Throws Error when the call's inputs and outputs (each with two margins of `margin` bytes) and

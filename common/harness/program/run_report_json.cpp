@@ -51,6 +51,7 @@ std::string format_json(const Report& report) {
           {"q_len", p.q_len},
           {"kv_len", p.kv_len},
           {"head_dim", p.head_dim},
+          {"head_dim_v", p.v_dim()},
           {"causal", p.causal},
           {"window", p.window > 0 ? Json(p.window) : Json(nullptr)},
           {"sink", p.sink},

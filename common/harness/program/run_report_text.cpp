@@ -31,6 +31,11 @@ std::string mask_of(const Problem& p) {
     return p.sink ? mask + ", sink" : mask;
 }
 
+std::string head_dims_of(const Problem& p) {
+    return std::to_string(p.head_dim) +
+           (p.two_head_dims() ? " d_v=" + std::to_string(p.v_dim()) : "");
+}
+
 std::string time_lines(const Report& report) {
     const std::string time = "time      " + format_seconds(report.seconds) + ", " +
                              format_speed(report.flops, report.seconds);
@@ -91,12 +96,11 @@ std::string format_text(const Report& report) {
     const Problem& p = report.problem;
     const Backend& backend = report.rung->backend();
     return report.rung->name + "\n" +
-           format(
-               "problem   B=%lld H=%lld H_kv=%lld N_q=%lld N_kv=%lld d=%lld, %s, scale %.6g, %s, ",
-               static_cast<long long>(p.batch), static_cast<long long>(p.heads),
-               static_cast<long long>(p.kv_heads), static_cast<long long>(p.q_len),
-               static_cast<long long>(p.kv_len), static_cast<long long>(p.head_dim),
-               mask_of(p).c_str(), static_cast<double>(p.scale), dtype_name(report.dtype)) +
+           format("problem   B=%lld H=%lld H_kv=%lld N_q=%lld N_kv=%lld d=%s, %s, scale %.6g, %s, ",
+                  static_cast<long long>(p.batch), static_cast<long long>(p.heads),
+                  static_cast<long long>(p.kv_heads), static_cast<long long>(p.q_len),
+                  static_cast<long long>(p.kv_len), head_dims_of(p).c_str(), mask_of(p).c_str(),
+                  static_cast<double>(p.scale), dtype_name(report.dtype)) +
            (report.input ? *report.input : "random, seed " + std::to_string(report.seed)) + "\n" +
            "backend   " + backend.name() + ": " + backend.description() + "\n" + report.kind_lines +
            time_lines(report) + report.of_backend + verdict_lines(report);

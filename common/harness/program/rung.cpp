@@ -17,6 +17,16 @@ Rung& kept(std::unique_ptr<Rung> rung) {
 
 bool Rung::supports(DType type) const { return std::ranges::count(dtypes, type) > 0; }
 
+int64_t Rung::usual_head_dim() const {
+    const bool has_64 = head_dims.empty() || std::ranges::count(head_dims, 64) > 0;
+    return has_64 ? 64 : head_dims.front();
+}
+
+int64_t Rung::head_dim_v_of(int64_t d) const {
+    const auto nth = static_cast<size_t>(std::ranges::find(head_dims, d) - head_dims.begin());
+    return nth < head_dims_v.size() ? head_dims_v[nth] : d;
+}
+
 std::unique_ptr<AnyRun> Rung::on(const Problem& problem, const Inputs& inputs,
                                  size_t margin) const {
     validate(problem);

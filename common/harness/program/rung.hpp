@@ -62,11 +62,17 @@ class Rung {
     bool supports(DType type) const;
 
     // What the suite has to know.
-    bool overflows = false;       // ForwardRung::overflows
-    bool rounded_sums = false;    // ForwardRung::rounded_sums
-    bool unordered_dQ = false;    // BackwardRung::unordered_dQ
-    bool window_and_sink = false; // ForwardRung::window_and_sink
-    bool has_gradients = false;   // its outputs are dQ, dK and dV
+    bool overflows = false;                // ForwardRung::overflows
+    bool rounded_sums = false;             // ForwardRung::rounded_sums
+    bool unordered_dQ = false;             // BackwardRung::unordered_dQ
+    bool window_and_sink = false;          // ForwardRung::window_and_sink, or BackwardRung's
+    bool has_gradients = false;            // its outputs are dQ, dK and dV, and dsink
+    std::span<const int> head_dims_v = {}; // ForwardRung::head_dims_v
+
+    /// d where nobody chooses one.
+    int64_t usual_head_dim() const;
+    /// The head dim of V and O that it takes beside d: d itself, unless head_dims_v has another.
+    int64_t head_dim_v_of(int64_t d) const;
 
     /// The rung on a problem. Throws Error when it does not support type or head dim, when an input
     /// has a wrong size, or when memory does not suffice.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,11 +24,11 @@ struct Inputs {
     std::span<const float> sink = {};
 };
 
-/// O and LSE on the host, or dQ, dK and dV of a backward rung; converted from the rung's type,
-/// which is exact.
+/// O and LSE on the host, or dQ, dK and dV of a backward rung, with a sink dsink; converted from
+/// the rung's type, which is exact.
 struct Outputs {
     std::span<const float> o = {}, lse = {};
-    std::span<const float> d_q = {}, d_k = {}, d_v = {};
+    std::span<const float> d_q = {}, d_k = {}, d_v = {}, d_sink = {};
     bool rounded_sums = false; // ForwardRung::rounded_sums
 };
 
@@ -44,6 +45,7 @@ struct Verdict {
     // apart.
     bool says_little = false;
     GradientError d_q = {}, d_k = {}, d_v = {}; // of a backward rung, in place of O and LSE
+    std::optional<GradientError> d_sink = {};   // if there is a sink
     int64_t rows = 0;                           // how many of the B H N_q rows were compared
     std::string message; // when not ok: where the first violation is and how large
 

@@ -49,12 +49,10 @@ cudaError_t cuda_malloc(void** pointer, const char* argument, size_t bytes) {
 }
 
 cudaError_t malloc_managed(void** pointer, const char* argument, size_t bytes) {
-    note_memory_of_both();
     return allocate_for(pointer, argument, bytes, Kind::managed);
 }
 
 cudaError_t malloc_host(void** pointer, const char* argument, size_t bytes) {
-    note_memory_of_both();
     return allocate_for(pointer, argument, bytes, Kind::pinned);
 }
 
@@ -70,8 +68,8 @@ void copy_memory(const HostCall& call, void* destination, const void* source, si
     (to_device ? require_device : require_host)(call, "its destination", destination, bytes);
     (from_device ? require_device : require_host)(call, "its source", source, bytes);
     begin_stream_work(call.name + std::string(host_goes_on() ? "Async" : ""), call.place);
-    touch_by_work(static_cast<const char*>(source), bytes, Touch::reads);
-    touch_by_work(static_cast<const char*>(destination), bytes, Touch::writes);
+    touch_by_work(source, bytes, Touch::reads);
+    touch_by_work(destination, bytes, Touch::writes);
     std::memmove(destination, source, bytes);
     note_copied(call, destination, source, bytes);
     end_stream_copy(!reserved.contains(source) || !reserved.contains(destination));
@@ -86,7 +84,7 @@ void fill_memory(const HostCall& call, void* memory, unsigned value, unsigned el
     const auto turn = take_turn();
     require_device(call, "its memory", memory, bytes);
     begin_stream_work(call.name, call.place);
-    touch_by_work(static_cast<const char*>(memory), bytes, Touch::writes);
+    touch_by_work(memory, bytes, Touch::writes);
     if (element_bytes == 1) {
         std::memset(memory, static_cast<int>(value), count);
     }

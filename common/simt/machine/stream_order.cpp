@@ -4,6 +4,7 @@
 #include <deque>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -18,32 +19,44 @@ namespace {
 
 struct Stream {
     bool waits_for_default;
-    StreamClock knows; // of its next work
+    StreamClock knows{}; // of its next work
+    bool lives = true;
 };
 
 struct Work {
     size_t stream;
     uint64_t number; // in its stream, from 1
-    StreamClock knows;
     std::string what;
     LocationId place;
 };
 
-struct Bytes {
+struct TouchedBytes {
     const char *begin, *end;
-    Touch how;
-    Work work;
+    std::shared_ptr<const Work> by;
 };
 
-constexpr size_t most_remembered = 512; // of one buffer, the latest
+/// What a stream has done to a memory in one way, in the order of addresses. Of each byte that is
+/// its last work there, which stands for all before it.
+struct Touched {
+    std::vector<TouchedBytes> all{};
+    uint64_t latest = 0;  // of those works
+    uint64_t awaited = 0; // those up to here are forgotten
+
+    void add(std::span<const std::span<const char>> places, const std::shared_ptr<const Work>& by);
+    /// The first bytes of these places that a work has touched of which `to` does not know.
+    const TouchedBytes* unknown(std::span<const std::span<const char>> places, uint64_t to) const;
+};
+
+using StreamAndTouch = std::pair<size_t, Touch>;
 
 struct Streams {
     std::mutex mutex;
-    std::deque<Stream> all{{true, {}}, {true, {}}}; // the default stream, and that of the thread
+    // the default stream, and that of the thread, which nobody makes
+    std::deque<Stream> all{{.waits_for_default = true},
+                           {.waits_for_default = true, .lives = false}};
     std::map<const void*, size_t> numbers{{reinterpret_cast<const void*>(2), 1}};
     StreamClock host;
-    std::map<const DeviceMemory*, std::deque<Bytes>> touched;
-    bool has_memory_of_both = false;
+    std::map<const DeviceMemory*, std::map<StreamAndTouch, Touched>> touched;
 };
 
 Streams& streams() {
@@ -53,7 +66,9 @@ Streams& streams() {
 
 thread_local const void* stream_at_hand = nullptr;
 thread_local bool is_asynchronous = false;
-thread_local Work work_at_hand{}; // several host threads may copy at once
+// several host threads may copy at once
+thread_local std::shared_ptr<const Work> work_at_hand;
+thread_local StreamClock known_to_work;
 
 uint64_t known(const StreamClock& clock, size_t stream) {
     return stream < clock.size() ? clock[stream] : 0;
@@ -71,24 +86,83 @@ size_t number_of(const void* stream) {
     return found == streams().numbers.end() ? 0 : found->second;
 }
 
-bool is_known(const Work& work, const StreamClock& to) {
-    return known(to, work.stream) >= work.number;
+/// Those that may reach beyond an address, from the first one on.
+auto from(const std::vector<TouchedBytes>& all, const char* address) {
+    return std::ranges::partition_point(
+        all, [&](const TouchedBytes& one) { return one.end <= address; });
 }
 
-bool overlap(const Bytes& one, const char* begin, const char* end) {
-    return one.begin < end && begin < one.end;
+void Touched::add(std::span<const std::span<const char>> places,
+                  const std::shared_ptr<const Work>& by) {
+    latest = by->number;
+    const char* const end = std::to_address(places.back().end());
+    const auto first = from(all, places.front().data());
+    auto last = first;
+    std::vector<TouchedBytes> anew;
+    const char* covered = nullptr; // up to here, by places
+    const auto add_next = [&] {
+        covered = std::to_address(places.front().end());
+        anew.push_back({places.front().data(), covered, by});
+        places = places.subspan(1);
+    };
+    for (; last != all.end() && last->begin < end; ++last) {
+        const auto keep = [&](const char* until) {
+            const char* const rest = std::max(last->begin, covered);
+            if (rest < until) {
+                anew.push_back({rest, until, last->by});
+            }
+        };
+        while (!places.empty() && places.front().data() < last->end) {
+            keep(places.front().data());
+            add_next();
+        }
+        keep(last->end);
+    }
+    while (!places.empty()) {
+        add_next();
+    }
+    all.insert(all.erase(first, last), std::make_move_iterator(anew.begin()),
+               std::make_move_iterator(anew.end()));
+}
+
+const TouchedBytes* Touched::unknown(std::span<const std::span<const char>> places,
+                                     uint64_t to) const {
+    if (latest <= to) {
+        return nullptr;
+    }
+    for (const std::span<const char> place : places) {
+        const char* const end = std::to_address(place.end());
+        for (auto one = from(all, place.data()); one != all.end() && one->begin < end; ++one) {
+            if (one->by->number > to) {
+                return &*one;
+            }
+        }
+    }
+    return nullptr;
 }
 
 bool may_meet(Touch a, Touch b) { return a == b && a != Touch::writes; }
 
+/// Whether a stream has works that the host has not waited for.
+bool is_at_work(size_t number) {
+    return known(streams().all[number].knows, number) > known(streams().host, number);
+}
+
 /// What the host has waited for is no matter any more.
 void forget_awaited() {
     Streams& all = streams();
-    for (auto one = all.touched.begin(); one != all.touched.end();) {
-        std::erase_if(one->second,
-                      [&](const Bytes& bytes) { return is_known(bytes.work, all.host); });
-        one = one->second.empty() ? all.touched.erase(one) : std::next(one);
+    for (auto& [memory, of_memory] : all.touched) {
+        for (auto& [key, touched] : of_memory) {
+            const uint64_t over = known(all.host, key.first);
+            if (std::exchange(touched.awaited, over) != over && touched.latest > over) {
+                std::erase_if(touched.all,
+                              [&](const TouchedBytes& one) { return one.by->number <= over; });
+            }
+        }
+        std::erase_if(of_memory,
+                      [](const auto& one) { return one.second.latest <= one.second.awaited; });
     }
+    std::erase_if(all.touched, [](const auto& of_memory) { return of_memory.second.empty(); });
     works_are_pending = !all.touched.empty();
 }
 
@@ -101,11 +175,11 @@ std::string text_of(const Work& work) {
            (is_launch ? "," : "");
 }
 
-Fault conflict(const Work& now, const Bytes& before, const std::string& buffer, Touch how) {
+Fault conflict(const Work& now, const Work& before, Touch how, Touch how_before,
+               const std::string& buffer) {
     Fault fault(FaultKind::unordered_streams,
                 text_of(now) + (how == Touch::reads ? " reads" : " writes") + " bytes of " +
-                    buffer + " while " + text_of(before.work) + " may still be " +
-                    verb(before.how) +
+                    buffer + " while " + text_of(before) + " may still be " + verb(how_before) +
                     "ing them in another stream\n  an event and cudaStreamWaitEvent, or a "
                     "synchronisation by the "
                     "host, between the two would order them");
@@ -121,13 +195,22 @@ constinit bool works_are_pending = false;
 void add_stream(const void* stream, bool waits_for_default) {
     Streams& all = streams();
     const std::lock_guard lock(all.mutex);
-    all.numbers[stream] = all.all.size();
-    all.all.push_back({waits_for_default, {}});
+    // the number of one that is gone, and that the host has waited for
+    size_t number = 2;
+    while (number < all.all.size() && (all.all[number].lives || is_at_work(number))) {
+        ++number;
+    }
+    all.numbers[stream] = number;
+    StreamClock begun(number + 1);
+    begun[number] = known(all.host, number);
+    all.all.resize(std::max(all.all.size(), number + 1));
+    all.all[number] = {waits_for_default, std::move(begun)};
 }
 
 void remove_stream(const void* stream) {
     Streams& all = streams();
     const std::lock_guard lock(all.mutex);
+    all.all[number_of(stream)].lives = false;
     all.numbers.erase(stream);
 }
 
@@ -156,40 +239,42 @@ void begin_stream_work(const std::string& what, LocationId place) {
     }
     own.knows.resize(std::max(own.knows.size(), number + 1));
     const uint64_t count = ++own.knows[number];
-    work_at_hand = {number, count, own.knows, what, place};
+    work_at_hand = std::make_shared<const Work>(Work{number, count, what, place});
+    known_to_work = own.knows;
 }
 
-void touch_by_work(const char* begin, size_t bytes, Touch how) {
-    const DeviceMemory* const memory =
-        bytes > 0 && reserved.contains(begin) ? memory_around(begin) : nullptr;
+void touch_by_work(std::span<const std::span<const char>> places, Touch how) {
+    const char* const begin = places.front().data();
+    const DeviceMemory* const memory = reserved.contains(begin) ? memory_around(begin) : nullptr;
     if (memory == nullptr || memory->kind() == DeviceMemory::Kind::harness) {
         return;
     }
     Streams& all = streams();
     const std::lock_guard lock(all.mutex);
-    std::deque<Bytes>& touched = all.touched[memory];
-    const char* const end = begin + bytes;
-    for (const Bytes& one : touched) {
-        if (overlap(one, begin, end) && !may_meet(one.how, how) &&
-            !is_known(one.work, work_at_hand.knows)) {
-            const Fault fault = conflict(work_at_hand, one, memory->name(), how);
-            if (is_ignored(fault)) {
-                continue;
-            }
+    auto& touched = all.touched[memory];
+    for (const auto& [key, before] : touched) {
+        const auto [stream, how_before] = key;
+        const TouchedBytes* const one = may_meet(how_before, how)
+                                            ? nullptr
+                                            : before.unknown(places, known(known_to_work, stream));
+        if (one == nullptr) {
+            continue;
+        }
+        const Fault fault = conflict(*work_at_hand, *one->by, how, how_before, memory->name());
+        if (!is_ignored(fault)) {
             run_log().add_last(fault);
             throw fault;
         }
     }
-    // this one stands for those before it that it knows of
-    std::erase_if(touched, [&](const Bytes& one) {
-        return one.begin >= begin && one.end <= end && one.how <= how &&
-               one.work.stream == work_at_hand.stream && one.work.number < work_at_hand.number;
-    });
-    if (touched.size() == most_remembered) {
-        touched.pop_front();
-    }
-    touched.push_back({begin, end, how, work_at_hand});
+    touched[{work_at_hand->stream, how}].add(places, work_at_hand);
     works_are_pending = true;
+}
+
+void touch_by_work(const void* begin, size_t bytes, Touch how) {
+    if (bytes > 0) {
+        const std::span<const char> place(static_cast<const char*>(begin), bytes);
+        touch_by_work({&place, 1}, how);
+    }
 }
 
 void end_stream_copy(bool of_pageable_memory) {
@@ -198,9 +283,24 @@ void end_stream_copy(bool of_pageable_memory) {
     }
 }
 
-bool kernels_touches_matter() { return streams().has_memory_of_both || streams().all.size() > 2; }
-
-void note_memory_of_both() { streams().has_memory_of_both = true; }
+bool touches_matter(const char* begin) {
+    if (!reserved.contains(begin)) {
+        return false;
+    }
+    using Kind = DeviceMemory::Kind;
+    const Kind kind = memory_around(begin)->kind();
+    if (kind == Kind::managed || kind == Kind::pinned || kind == Kind::harness) {
+        return kind != Kind::harness;
+    }
+    Streams& all = streams();
+    const std::lock_guard lock(all.mutex);
+    for (size_t number = 1; number < all.all.size(); ++number) {
+        if (all.all[number].lives || is_at_work(number)) {
+            return true;
+        }
+    }
+    return false;
+}
 
 void forget_touches(const char* begin, size_t bytes) {
     if (bytes > 0 && works_are_pending) {
@@ -218,13 +318,18 @@ void touch_by_host(const char* begin, size_t bytes, bool writes, LocationId plac
     if (found == all.touched.end()) {
         return;
     }
-    for (const Bytes& one : found->second) {
-        if (overlap(one, begin, begin + bytes) && (writes || one.how != Touch::reads) &&
-            !is_known(one.work, all.host)) {
+    const std::span<const char> bytes_at(begin, bytes);
+    for (const auto& [key, before] : found->second) {
+        const auto [stream, how_before] = key;
+        const TouchedBytes* const one =
+            writes || how_before != Touch::reads
+                ? before.unknown({&bytes_at, 1}, known(all.host, stream))
+                : nullptr;
+        if (one != nullptr) {
             end_program(host_misuse("the host",
                                     std::string("it ") + (writes ? "writes " : "reads ") +
-                                        memory->name() + " while " + text_of(one.work) +
-                                        " may still be " + verb(one.how) +
+                                        memory->name() + " while " + text_of(*one->by) +
+                                        " may still be " + verb(how_before) +
                                         "ing it; cudaDeviceSynchronize before would order the two",
                                     place));
         }

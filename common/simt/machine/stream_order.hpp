@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,17 +48,17 @@ enum class Touch : uint8_t { reads, updates, writes };
 bool host_goes_on();
 /// A work begins in the stream at hand: "cudaMemcpyAsync", "add, launched".
 void begin_stream_work(const std::string& what, LocationId place);
-/// It touches these bytes. Throws Fault where another one may be at them.
-void touch_by_work(const char* begin, size_t bytes, Touch how);
+/// It touches these bytes, or these places of one memory, in the order of their addresses. Throws
+/// Fault where another one may be at them.
+void touch_by_work(const void* begin, size_t bytes, Touch how);
+void touch_by_work(std::span<const std::span<const char>> places, Touch how);
 /// It was a copy, and is over when its call returns.
 void end_stream_copy(bool of_pageable_memory);
 
-/// Whether it matters what a kernel touches: there are two streams, or memory that the host reaches
-/// as well.
-bool kernels_touches_matter();
-/// Memory that the host reaches, too, has been made.
-void note_memory_of_both();
-/// It is gone, or new.
+/// Whether it matters that a kernel touches a buffer: the host reaches it as well, or there are
+/// other streams than the default one.
+bool touches_matter(const char* begin);
+/// A memory is gone.
 void forget_touches(const char* begin, size_t bytes);
 
 /// Whether works that the host has not waited for have touched memory.

@@ -58,6 +58,7 @@ class Shadow;
 struct Shadows {
     std::mutex mutex;
     std::vector<Shadow*> all;
+    std::vector<Shadow*> touched; // by this launch
 
     /// Calls `use(cell)` with each cell.
     // returns how many words they have
@@ -119,6 +120,8 @@ class Shadow final : public Buffer::Notes {
 
     const char* begin() const { return begin_; }
     size_t words() const { return words_; }
+
+    bool touched = false; // by this launch
 
     void clear();
 

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "common/simt/machine/observer_factory.hpp"
-#include "common/simt/machine/stream_order.hpp"
 #include "common/simt/observers/detector.hpp"
 #include "common/simt/observers/recorder.hpp"
 
@@ -46,7 +45,7 @@ class Watch final : public ObserverFactory {
     }
 
     void end_launch(const Launch& launch, const Kernel& kernel) override {
-        if (options().detect && kernels_touches_matter()) {
+        if (options().detect) {
             past_.tell_touches();
         }
         if (counted_.empty()) {

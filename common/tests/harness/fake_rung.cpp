@@ -44,7 +44,8 @@ void definition(const Problem& p, const T* Q, const T* K, const T* V, const floa
     for (int64_t b = 0; b < p.batch; ++b) {
         for (int64_t h = 0; h < p.heads; ++h) {
             for (int64_t i = 0; i < p.q_len; ++i) {
-                const int64_t row = p.q_offset(b, h) + i * p.head_dim, keys = p.visible_keys(i);
+                const int64_t row = p.q_offset(b, h) + i * p.head_dim, keys = p.visible_keys(i),
+                              d_v = p.v_dim();
                 std::vector<double> P(static_cast<size_t>(keys));
                 double sum = sink != nullptr ? std::exp(static_cast<double>(sink[h])) : 0;
                 for (int64_t j = p.first_key(i); j < keys; ++j) {
@@ -58,14 +59,13 @@ void definition(const Problem& p, const T* Q, const T* K, const T* V, const floa
                         std::exp(score * static_cast<double>(p.scale));
                 }
                 LSE[row / p.head_dim] = static_cast<float>(std::log(sum));
-                for (int64_t x = 0; x < p.head_dim; ++x) {
+                for (int64_t x = 0; x < d_v; ++x) {
                     double o = 0;
                     for (int64_t j = 0; j < keys; ++j) {
                         o += P[static_cast<size_t>(j)] / sum *
-                             static_cast<double>(
-                                 to_float(V[p.kv_offset(b, h) + j * p.head_dim + x]));
+                             static_cast<double>(to_float(V[p.v_offset(b, h) + j * d_v + x]));
                     }
-                    O[row + x] = from_float<T>(static_cast<float>(o));
+                    O[p.o_offset(b, h) + i * d_v + x] = from_float<T>(static_cast<float>(o));
                 }
             }
         }
@@ -147,7 +147,7 @@ class NoDevice final : public Backend {
     double time(const std::function<void()>&) override { return 0; }
 };
 
-constexpr int head_dims[] = {16, 32, 64};
+constexpr int head_dims[] = {16, 32, 64}, one_head_dim[] = {16}, head_dim_of_V[] = {32};
 
 Backend& no_device() {
     static NoDevice backend;
@@ -169,6 +169,10 @@ int main(int argc, char** argv) {
     }
     if (mode() == "no device") {
         rung.backend = no_device;
+    }
+    if (mode() == "two head dims") {
+        rung.head_dims = one_head_dim;
+        rung.head_dims_v = head_dim_of_V;
     }
     rung.overflows = mode() == "wrong";
     rung.window_and_sink = mode() != "no window";

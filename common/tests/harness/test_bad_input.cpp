@@ -126,6 +126,18 @@ TEST_CASE("refused: windows that are none, and what the rung does not know") {
     refuses({"--sink"}, {"knows no sink; the rung window does"}, "FAKE_RUNG='no window'");
 }
 
+TEST_CASE("refused: a head dim of V's own that is none, or that the rung does not know") {
+    const std::string knows = "FAKE_RUNG='two head dims'"; // 16 and 32
+    refuses({"--head-dim-v", "0"}, {"head-dim-v must be at least 1, got 0"});
+    refuses({"--head-dim-v", "wide"}, {"--head-dim-v: needs a whole number, got 'wide'"}, knows);
+    refuses({"--head-dim", "16", "--head-dim-v", "32"},
+            {"knows no head dim of V's own, such as 32 beside 16; the rung two_head_dims does"});
+    refuses({"--head-dim", "16", "--head-dim-v", "16"},
+            {"has no version for head dim 16 of V; beside 16 it supports 32"}, knows);
+    refuses({"--head-dim", "32"}, {"has no version for head dim 32; it supports 16"}, knows);
+    refuses({"--head-dim-v", "9223372036854775807"}, {"V would have", "more than 2^63"});
+}
+
 TEST_CASE("refused: heads that do not divide") {
     refuses({"--heads", "6", "--kv-heads", "4"}, {"heads (6) must be a multiple of kv-heads (4)"});
 }

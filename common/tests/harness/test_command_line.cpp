@@ -123,6 +123,7 @@ TEST_CASE("option --json prints one document with everything in it") {
                                   {"q_len", 9},
                                   {"kv_len", 7},
                                   {"head_dim", 16},
+                                  {"head_dim_v", 16},
                                   {"causal", true},
                                   {"window", nullptr},
                                   {"sink", false},
@@ -157,6 +158,47 @@ TEST_CASE("options --window and --sink") {
     CHECK_THAT(run_fake_rung({"--help"}).out, ContainsSubstring("--window"));
     CHECK_THAT(run_fake_rung({"--help"}, "FAKE_RUNG='no window'").out,
                !ContainsSubstring("--window"));
+}
+
+TEST_CASE("option --head-dim-v, for rungs that know it") {
+    const std::string knows = "FAKE_RUNG='two head dims'"; // 16 and 32
+    const Outcome outcome = run_fake_rung(small, knows);
+    CHECK(outcome.code == 0);
+    CHECK_THAT(outcome.out, ContainsSubstring("d=16 d_v=32, full"));
+    const Json json = Json::parse(
+        run_fake_rung(small + std::vector<std::string>{"--head-dim-v", "32", "--json"}, knows).out);
+    CHECK(json["problem"]["head_dim"] == 16);
+    CHECK(json["problem"]["head_dim_v"] == 32);
+    CHECK(json["flops"] == 2.0 * 2 * 9 * 7 * (16 + 32));
+    CHECK_THAT(run_fake_rung({"--help"}, knows).out, ContainsSubstring("--head-dim-v"));
+    CHECK_THAT(run_fake_rung({"--help"}).out, !ContainsSubstring("--head-dim-v"));
+    CHECK(run_fake_rung(small + std::vector<std::string>{"--head-dim-v", "16"}).code == 0);
+}
+
+TEST_CASE("V and O of another width than Q and K, random and from a file") {
+    const TemporaryFolder folder;
+    const std::string input = (folder / "in.safetensors").string(),
+                      output = (folder / "o.safetensors").string(),
+                      knows = "FAKE_RUNG='two head dims'";
+    std::vector<float> values(64);
+    for (size_t x = 0; x < values.size(); ++x) {
+        values[x] = static_cast<float>(x);
+    }
+    const std::vector<float> zeros(32);
+    write_safetensors(input, {{"q", DType::fp32, {1, 1, 2, 16}, zeros},
+                              {"k", DType::fp32, {1, 1, 2, 16}, zeros},
+                              {"v", DType::fp32, {1, 1, 2, 32}, values}});
+    REQUIRE(run_fake_rung({"--input", input, "--output", output}, knows).code == 0);
+    SafetensorsReader file(output);
+    CHECK(file.info("o").shape == std::vector<int64_t>{1, 1, 2, 32});
+    CHECK(file.info("lse").shape == std::vector<int64_t>{1, 1, 2});
+    CHECK(file.read("o")[32 + 5] == 5 + 16); // the mean of both rows of V
+    const Outcome refused = run_fake_rung({"--input", input});
+    CHECK(refused.code == 2);
+    CHECK_THAT(refused.err, ContainsSubstring("knows no head dim of V's own"));
+    const Outcome other = run_fake_rung({"--input", input, "--head-dim-v", "16"}, knows);
+    CHECK(other.code == 2);
+    CHECK_THAT(other.err, ContainsSubstring("--head-dim-v 16 disagrees with"));
 }
 
 TEST_CASE("a sink is one more score, random or from a file") {

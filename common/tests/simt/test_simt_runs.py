@@ -492,7 +492,7 @@ class Runs(unittest.TestCase):
              "streams.cu:40, may still be writing them in another stream"),
             ("NO_SYNC", "the host at streams.cu:53: it reads host while cudaMemcpyAsync at "
              "streams.cu:49 may still be writing it; cudaDeviceSynchronize"),
-            ("NO_DEVICE_SYNC", "it reads managed while cudaMemcpyAsync at streams.cu:55"),
+            ("NO_DEVICE_SYNC", "it reads managed while add, launched at streams.cu:57, may"),
             ("NON_BLOCKING", "add, launched at streams.cu:57, writes bytes of managed while "
              "cudaMemcpyAsync at streams.cu:55 may still be writing them in another stream"),
         ):  # fmt: skip

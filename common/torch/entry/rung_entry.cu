@@ -109,7 +109,8 @@ template <class T> void run(const flash::Problem& p, void* const* x, void*) {
     const size_t inputs = 6;
 #else
     const char* const names[] = {"Q", "K", "V", "O", "LSE"};
-    const int64_t bytes[] = {q, kv, kv, q, lse};
+    const int64_t bytes[] = {q, kv, p.v_size() * int64_t{sizeof(T)},
+                             p.o_size() * int64_t{sizeof(T)}, lse};
     const size_t inputs = 3;
 #endif
     on_device(names, bytes, inputs, x, workspace_of<T>(p),
@@ -194,29 +195,51 @@ void run_packed(const flash::Problem& p, const int64_t* totals, void* const* x,
 #endif
 
 [[noreturn]] void knows_no_window() {
+#ifdef RUNG_BACKWARD
+    throw std::invalid_argument("it knows neither windows nor sinks; backward_window does");
+#else
     throw std::invalid_argument("it knows neither windows nor sinks; the rung window does");
+#endif
 }
 
-#if !defined(RUNG_FP32) && !defined(RUNG_BACKWARD)
+#ifndef RUNG_FP32
+/// Without a sink it is null, and so is dsink.
+template <class T>
+void start_window(const flash::Problem& p, void* const* x, float* sink, void* workspace) {
+#ifdef RUNG_BACKWARD
+    function<T>()(p, at<T>(x[0]), at<T>(x[1]), at<T>(x[2]), sink, at<T>(x[4]), at<float>(x[5]),
+                  at<T>(x[6]), at<T>(x[7]), at<T>(x[8]), at<T>(x[9]),
+                  p.sink ? at<float>(x[10]) : nullptr, workspace);
+#else
+    function<T>()(p, at<T>(x[0]), at<T>(x[1]), at<T>(x[2]), sink, at<T>(x[4]), at<float>(x[5]),
+                  workspace);
+#endif
+}
+
 template <class T>
 void run_window(const flash::Problem& p, void* const* x, [[maybe_unused]] void* workspace) {
-    const auto start = [&p](void* const* there, const float* sink, void* memory) {
-        function<T>()(p, at<T>(there[0]), at<T>(there[1]), at<T>(there[2]), sink, at<T>(there[4]),
-                      at<float>(there[5]), memory);
-    };
     if (!function<T>().takes_sink()) {
         knows_no_window();
     }
 #ifdef RUNG_ON_SIMT
     const int64_t q = p.q_size() * int64_t{sizeof(T)}, kv = p.kv_size() * int64_t{sizeof(T)};
+    const int64_t lse = p.lse_size() * int64_t{sizeof(float)},
+                  sink = p.sink ? p.heads * int64_t{sizeof(float)} : 0;
+#ifdef RUNG_BACKWARD
+    const char* const names[] = {"Q",  "K",  "V",  "the sink", "O",    "LSE",
+                                 "dO", "dQ", "dK", "dV",       "dsink"};
+    const int64_t bytes[] = {q, kv, kv, sink, q, lse, q, q, kv, kv, sink};
+    const size_t inputs = 7;
+#else
     const char* const names[] = {"Q", "K", "V", "the sink", "O", "LSE"};
-    const int64_t sink_bytes = p.sink ? p.heads * int64_t{sizeof(float)} : 0;
-    const int64_t bytes[] = {q, kv, kv, sink_bytes, q, p.lse_size() * int64_t{sizeof(float)}};
-    on_device(names, bytes, 4, x, workspace_of<T>(p), [&](void* const* there, void* memory) {
-        start(there, p.sink ? at<float>(there[3]) : nullptr, memory);
+    const int64_t bytes[] = {q, kv, kv, sink, q, lse};
+    const size_t inputs = 4;
+#endif
+    on_device(names, bytes, inputs, x, workspace_of<T>(p), [&](void* const* there, void* memory) {
+        start_window<T>(p, there, p.sink ? at<float>(there[3]) : nullptr, memory);
     });
 #else
-    start(x, at<float>(x[3]), workspace);
+    start_window<T>(p, x, at<float>(x[3]), workspace);
 #endif
 }
 #endif
@@ -243,7 +266,8 @@ flash::Problem problem(const int64_t* sizes, float scale, int causal, int64_t wi
             .scale = scale,
             .causal = causal != 0,
             .window = window,
-            .sink = sink};
+            .sink = sink,
+            .head_dim_v = sizes[6]};
 }
 
 /// The same, or std::invalid_argument, which says what is wrong with it.
@@ -276,7 +300,7 @@ template <class Work> int outcome_of(const Work& work, char* message, size_t mes
 } // namespace
 
 /// Bytes of the workspace that the caller brings, 0 if none is needed. `sizes` are B, H, H_kv, N_q,
-/// N_kv, d.
+/// N_kv, d, and d_v or 0.
 extern "C" int64_t rung_workspace_bytes([[maybe_unused]] const int64_t* sizes,
                                         [[maybe_unused]] int causal) {
 #if defined(RUNG_ON_SIMT)
@@ -311,7 +335,7 @@ extern "C" int rung_attention(int bf16, const int64_t* sizes, float scale, int c
 }
 
 /// The same with a window, 0 for none, or a sink, where the rung can. `tensors` are Q, K, V, the
-/// sink or null, O and LSE.
+/// sink or null, O and LSE; for a backward rung behind these dO, dQ, dK, dV, and dsink or null.
 extern "C" int rung_attention_window([[maybe_unused]] int bf16, const int64_t* sizes, float scale,
                                      int causal, int64_t window,
                                      [[maybe_unused]] void* const* tensors,
@@ -321,7 +345,7 @@ extern "C" int rung_attention_window([[maybe_unused]] int bf16, const int64_t* s
         [[maybe_unused]] const flash::Problem p =
             valid_problem(sizes, scale, causal, window, tensors[3] != nullptr);
         work_on(device, stream);
-#if defined(RUNG_FP32) || defined(RUNG_BACKWARD)
+#ifdef RUNG_FP32
         knows_no_window();
 #else
         bf16 != 0 ? run_window<flash::Bfloat16>(p, tensors, workspace)

@@ -13,12 +13,26 @@ DRAFT = "draft:"  # how the idea of a rung begins that nothing but its folder is
 
 # Rungs whose blocks add to dQ in the order in which they come: faster, and the last bits differ
 # from run to run.
-UNORDERED = ("backward_one_kernel", "backward_roles", "backward_wgmma", "backward_late_dq")
+UNORDERED = (
+    "backward_one_kernel",
+    "backward_roles",
+    "backward_wgmma",
+    "backward_late_dq",
+    "backward_window",
+)
 
 # For decoding: so few rows for each K/V head that its keys are worth sharing out.
 FOR_FEW_QUERIES = ("split_kv",)
 # Steps on the way there, for several GPUs, for windows, or for lines: run when asked for by name.
-BY_NAME = ("packed_heads", "page_table", "paged_kv", "ring_attention", "window", "packed_sequences")
+BY_NAME = (
+    "packed_heads",
+    "page_table",
+    "paged_kv",
+    "ring_attention",
+    "window",
+    "packed_sequences",
+    "backward_window",
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +48,13 @@ class Rung:
     processes: bool  # whether several of them can share its work, which takes MPI
     idea: str
     folder: Path
+    head_dims_v: tuple[int, ...] = ()  # of V and O beside each of head_dims; () for the same
+
+    def takes(self, head_dim: int, head_dim_v: int) -> bool:
+        """Whether Q and K may have the first, and V and O the second."""
+        if not self.head_dims_v:
+            return head_dim_v == head_dim and (not self.head_dims or head_dim in self.head_dims)
+        return (head_dim, head_dim_v) in zip(self.head_dims, self.head_dims_v, strict=True)
 
     @property
     def cuda(self) -> bool:
@@ -92,17 +113,19 @@ def parse(text: str, root: Path = ROOT) -> list[Rung]:
         program, parent, types, head_dims, needs, idea = cells
         number, _, name = program.partition("_")
         capability, *others = needs.split()
+        pairs = [] if head_dims == "any" else [dim.partition("/") for dim in head_dims.split()]
         rungs.append(
             Rung(
                 number=number,
                 name=name,
                 parent=parent.strip("-"),
                 types=tuple(types.split()),
-                head_dims=() if head_dims == "any" else tuple(map(int, head_dims.split())),
+                head_dims=tuple(int(d) for d, _, _ in pairs),
                 capability=capability.strip("-"),
                 processes="MPI" in others,
                 idea=idea,
                 folder=root / "steps" / program,
+                head_dims_v=tuple(int(d_v) for _, _, d_v in pairs if d_v),
             )
         )
     return rungs
@@ -140,14 +163,22 @@ def is_ordered(rung: Rung) -> bool:
     return rung.name not in UNORDERED
 
 
-def refusal(rung: Rung, dtype: str, head_dim: int, gpu: tuple[int, ...] | None) -> str:
+def named(head_dim: int, head_dim_v: int) -> str:
+    """That of Q and K, and behind a slash that of V and O, where it is another one."""
+    return f"{head_dim}" if head_dim_v in (0, head_dim) else f"{head_dim}/{head_dim_v}"
+
+
+def refusal(
+    rung: Rung, dtype: str, head_dim: int, gpu: tuple[int, ...] | None, head_dim_v: int = 0
+) -> str:
     """Why it cannot solve a problem, "" if it can. `gpu` is the capability of the tensors' GPU,
-    None on the CPU."""
+    None on the CPU. `head_dim_v`: of V and O, 0 for that of Q and K."""
     if dtype not in rung.types:
         return f"computes in {' and '.join(rung.types)}, and these tensors are {dtype}"
-    if rung.head_dims and head_dim not in rung.head_dims:
-        dims = ", ".join(map(str, rung.head_dims))
-        return f"takes head dims {dims}, and these tensors have {head_dim}"
+    if not rung.takes(head_dim, head_dim_v or head_dim):
+        pairs = zip(rung.head_dims, rung.head_dims_v or rung.head_dims, strict=True)
+        dims = ", ".join(named(*pair) for pair in pairs) or "that are equal"
+        return f"takes head dims {dims}, and these tensors have {named(head_dim, head_dim_v)}"
     if gpu and not rung.cuda:
         return "runs on the CPU, and these tensors are on a GPU"
     # wgmma exists in Hopper's code alone.
@@ -167,6 +198,7 @@ def choose(
     gpu: tuple[int, ...] | None,
     ordered: bool = False,
     few_queries: bool = False,
+    head_dim_v: int = 0,
 ) -> Rung:
     """The rung of that name; with "" the highest one that fits. Raises ValueError.
 
@@ -179,13 +211,15 @@ def choose(
     rungs = [rung for rung in ladder() if rung.backward == backward]
     if wanted:
         rung = find(wanted, rungs, "backward rung" if backward else "forward rung")
-        if reason := refusal(rung, dtype, head_dim, gpu):
+        if reason := refusal(rung, dtype, head_dim, gpu, head_dim_v):
             raise ValueError(f"{rung.name} {reason}")
         return rung
     fitting = [
         rung
         for rung in rungs
-        if rung.name not in BY_NAME and not rung.draft and not refusal(rung, dtype, head_dim, gpu)
+        if rung.name not in BY_NAME
+        and not rung.draft
+        and not refusal(rung, dtype, head_dim, gpu, head_dim_v)
     ]
     fitting = [rung for rung in fitting if (rung.name in FOR_FEW_QUERIES) == few_queries] or fitting
     if backward:
@@ -194,7 +228,7 @@ def choose(
         kind = "backward" if backward else "forward"
         where = f"on a GPU of compute capability {'.'.join(map(str, gpu))}" if gpu else "on the CPU"
         raise ValueError(
-            f"no {kind} rung computes {dtype} with head dim {head_dim} {where}; "
+            f"no {kind} rung computes {dtype} with head dim {named(head_dim, head_dim_v)} {where}; "
             "steps/ladder.txt says what each of them takes"
         )
     return next((rung for rung in reversed(fitting) if not gpu and not rung.cuda), fitting[-1])

@@ -39,6 +39,7 @@ class Found(ctypes.Structure):
     ctypes.c_int,
     ctypes.c_char_p,
     ctypes.c_int64,
+    ctypes.c_int64,
     ctypes.c_int,
     ctypes.c_int,
     ctypes.POINTER(Found),
@@ -49,6 +50,7 @@ def find(
     ordered: int,
     dtype: bytes,
     head_dim: int,
+    head_dim_v: int,
     few_queries: int,
     device: int,
     found: Any,
@@ -58,7 +60,7 @@ def find(
     try:
         gpu = torch.cuda.get_device_capability(device) if device >= 0 else None
         wanted = rung.decode(), bool(backward), dtype.decode(), head_dim
-        chosen = choose(*wanted, gpu, bool(ordered), bool(few_queries))
+        chosen = choose(*wanted, gpu, bool(ordered), bool(few_queries), head_dim_v)
         functions = functions_of(chosen, gpu)
         for name in (*ENTRIES, "workspace_bytes"):
             function = getattr(functions, f"rung_{name}")
@@ -106,7 +108,8 @@ def attention(
     """O = softmax(scale Q K^T) V, computed by a rung of the ladder.
 
     q (B, H, N_q, d), k and v (B, H_kv, N_kv, d), contiguous; head h reads head h / (H / H_kv) of k
-    and v. `causal`: query i sees key j if j <= i + N_kv - N_q. `scale`: 1 / sqrt(d) unless given.
+    and v. With d = 192, v may be (B, H_kv, N_kv, 128): then O is, too, and has no gradients yet.
+    `causal`: query i sees key j if j <= i + N_kv - N_q. `scale`: 1 / sqrt(d) unless given.
     Tensors on a GPU go to the rung as nvcc builds it, tensors on the CPU to a CPU rung or to a CUDA
     rung on the SIMT backend. `rung` and `backward_rung`: names, as "overlap". Unless given,
     the highest rung that fits, `split_kv` where a K/V head serves 16 queries or fewer (those of its
@@ -117,7 +120,9 @@ def attention(
     are off by up to 0.004 there in bf16. Under torch.autocast q, k and v get its type first.
     `window`: query i sees the last W keys up to its own, i + N_kv - N_q, which implies `causal`.
     `sink` (H), float32, finite or -inf: a logit per head that joins the sum, and LSE, and owns no
-    key. Both are the rung window's, and have no gradients yet.
+    key. Both are the rung window's, and their gradients, that of `sink` among them, those of
+    backward_window, for head dims 64 and 128. These have no order of their sums, and are refused
+    where PyTorch is to be deterministic.
     Raises ValueError or TypeError for wrong arguments, RuntimeError where the rung cannot be built
     or run, and NotImplementedError for forward-mode derivatives.
     """
@@ -126,8 +131,8 @@ def attention(
         raise ValueError(f"window must be at least 1, the query's own key, got {window}")
     if window is not None or sink is not None:
         causal = bool(causal) or window is not None
-        named = "window" if rung is None else str(rung)
-        o, lse = forward_window(q, k, v, sink, window or 0, causal, scale, named)
+        rungs = str(rung or "window"), str(backward_rung or "backward_window")
+        o, lse = forward_window(q, k, v, sink, window or 0, causal, scale, *rungs)
         return (o, lse) if return_lse else o
     names = ("" if name is None else str(name) for name in (rung, backward_rung))
     o, lse = forward(q, k, v, bool(causal), scale, *names)

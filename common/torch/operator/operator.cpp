@@ -60,14 +60,16 @@ struct Wanted {
     bool backward, ordered; // ordered: with the same bits in every run
     at::ScalarType type;
     int64_t head_dim;
-    bool few_queries; // 16 or fewer for each K/V head, those of its heads together
-    int device;       // of a GPU, -1: the CPU
+    int64_t head_dim_v = 0; // of V and O; 0: as head_dim
+    bool few_queries;       // 16 or fewer for each K/V head, those of its heads together
+    int device;             // of a GPU, -1: the CPU
     auto operator<=>(const Wanted&) const = default;
 };
 
 /// Fills in `found`. Returns 0; 1 when nothing fits, 2 when it cannot be built. Python sets it.
 using Find = int (*)(const char* rung, int backward, int ordered, const char* type,
-                     int64_t head_dim, int few_queries, int device, Found* found);
+                     int64_t head_dim, int64_t head_dim_v, int few_queries, int device,
+                     Found* found);
 Find find_in_python = nullptr;
 
 const char* name_of(at::ScalarType type) {
@@ -86,9 +88,9 @@ const Found& find(const Wanted& wanted) {
     }
     // no lock is held while Python runs, or somebody who has Python's might wait for it
     Found found{};
-    const int failed =
-        find_in_python(wanted.rung.c_str(), wanted.backward, wanted.ordered, name_of(wanted.type),
-                       wanted.head_dim, wanted.few_queries, wanted.device, &found);
+    const int failed = find_in_python(wanted.rung.c_str(), wanted.backward, wanted.ordered,
+                                      name_of(wanted.type), wanted.head_dim, wanted.head_dim_v,
+                                      wanted.few_queries, wanted.device, &found);
     TORCH_CHECK_VALUE(failed != 1, found.message);
     TORCH_CHECK(failed == 0 && found.attention != nullptr, found.message);
     const std::unique_lock lock(mutex);
@@ -105,17 +107,18 @@ void* current_stream([[maybe_unused]] int device) {
 #endif
 }
 
-/// Runs a rung on these tensors, inputs and outputs in the order of its C entry. `sizes` are B, H,
+/// Runs a rung on these tensors, inputs and outputs in the order of its C entry. `six` are B, H,
 /// H_kv, N_q, N_kv and d; `cache` those of a cache in pages, or null; `totals` the tokens on lines
 /// of queries and of keys, or null. With a window, 0 for none, the tensors may have a sink among
 /// them.
-void run(const Wanted& wanted, const Tensor& q, const int64_t (&sizes)[6], bool causal,
-         double scale, std::initializer_list<Tensor> tensors, const int64_t* cache = nullptr,
+void run(const Wanted& wanted, const Tensor& q, const int64_t (&six)[6], bool causal, double scale,
+         std::initializer_list<Tensor> tensors, const int64_t* cache = nullptr,
          std::optional<int64_t> window = {}, const int64_t* totals = nullptr) {
     const auto factor = static_cast<float>(scale);
     TORCH_CHECK_VALUE(std::isfinite(factor) && factor > 0, "scale is ", scale,
                       "; as an fp32 number it must be finite and > 0");
     const Found& rung = find(wanted);
+    const int64_t sizes[] = {six[0], six[1], six[2], six[3], six[4], six[5], wanted.head_dim_v};
     if (rung.unordered != 0) {
         // refuses, if the caller has asked PyTorch to
         at::globalContext().alertNotDeterministic(rung.name);
@@ -222,8 +225,8 @@ void check_rows(std::initializer_list<Named> all) {
 /// Throws unless these are Q, K and V of a problem, where a rung can read them.
 void check(const Tensor& q, const Tensor& k, const Tensor& v) {
     check_kind({{"q", q}, {"k", k}, {"v", v}}, q, 4, "(batch, heads, length, head dim)");
-    TORCH_CHECK_VALUE(k.sizes() == v.sizes(), "k is ", shape(k), " and v is ", shape(v),
-                      "; they must have the same shape");
+    TORCH_CHECK_VALUE(k.sizes().slice(0, 3) == v.sizes().slice(0, 3), "k is ", shape(k),
+                      " and v is ", shape(v), "; all but the head dim must be the same");
     TORCH_CHECK_VALUE(q.size(0) == k.size(0) && q.size(3) == k.size(3), "q is ", shape(q),
                       " and k is ", shape(k), "; batch and head dim must be the same");
     TORCH_CHECK_VALUE(q.size(1) % k.size(1) == 0, "q has ", q.size(1), " heads and k has ",
@@ -315,7 +318,7 @@ using Forward = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const T
 using Paged = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                                          const Tensor&, bool, double);
 using Window = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&,
-                                          const std::optional<Tensor>&, int64_t, bool, double,
+                                          const std::optional<Tensor>&, int64_t, bool, double, Text,
                                           Text);
 using Packed = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&,
                                           const Tensor&, const Tensor&, int64_t, int64_t, bool,
@@ -323,6 +326,10 @@ using Packed = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Te
 using Backward = std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&,
                                                     const Tensor&, const Tensor&, const Tensor&,
                                                     bool, double, Text);
+
+using WindowBackward = std::tuple<Tensor, Tensor, Tensor, Tensor>(
+    const Tensor&, const Tensor&, const Tensor&, const std::optional<Tensor>&, const Tensor&,
+    const Tensor&, const Tensor&, int64_t, bool, double, Text);
 
 template <class Function> c10::TypedOperatorHandle<Function> operator_named(const char* name) {
     return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Function>();
@@ -333,7 +340,7 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
                                      double scale, Text rung, Text /*backward_rung*/) {
     check(q, k, v);
     const c10::OptionalDeviceGuard guard(q.device());
-    Tensor o = at::empty_like(q);
+    Tensor o = at::empty({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options());
     Tensor lse = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
     const bool few_queries = k.size(1) > 0 && q.size(1) / k.size(1) * q.size(2) <= 16;
     const Wanted wanted{.rung = {rung.data(), rung.size()},
@@ -341,6 +348,7 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
                         .ordered = false,
                         .type = q.scalar_type(),
                         .head_dim = q.size(3),
+                        .head_dim_v = v.size(3),
                         .few_queries = few_queries,
                         .device = gpu_of(q)};
     run(wanted, q, k, causal, scale, {q, k, v, o, lse});
@@ -399,7 +407,8 @@ std::tuple<Tensor, Tensor> attention_packed(const Tensor& q, const Tensor& k, co
 /// O and LSE with a window, 0 for none, and a sink or none.
 std::tuple<Tensor, Tensor> attention_window(const Tensor& q, const Tensor& k, const Tensor& v,
                                             const std::optional<Tensor>& sink, int64_t window,
-                                            bool causal, double scale, Text rung) {
+                                            bool causal, double scale, Text rung,
+                                            Text /*backward_rung*/) {
     check(q, k, v);
     if (sink) {
         TORCH_CHECK_TYPE(sink->scalar_type() == at::kFloat, "sink is ", type(*sink),
@@ -417,12 +426,19 @@ std::tuple<Tensor, Tensor> attention_window(const Tensor& q, const Tensor& k, co
                         .ordered = false,
                         .type = q.scalar_type(),
                         .head_dim = q.size(3),
+                        .head_dim_v = v.size(3),
                         .few_queries = false,
                         .device = gpu_of(q)};
     const int64_t sizes[] = {q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3)};
     run(wanted, q, sizes, causal, scale, {q, k, v, sink.value_or(Tensor()), o, lse}, nullptr,
         window);
     return {o, lse};
+}
+
+/// dO, autograd's and often a view of one number, as rows that a rung can read.
+Tensor rows_of(const Tensor& d_o) {
+    const Tensor rows = d_o.contiguous();
+    return reinterpret_cast<uintptr_t>(rows.data_ptr()) % 16 != 0 ? rows.clone() : rows;
 }
 
 /// dQ, dK and dV. By the fastest rung that fits, or, where PyTorch is to be deterministic, by one
@@ -432,10 +448,6 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& q, const Ten
                                                       const Tensor& lse, const Tensor& d_o,
                                                       bool causal, double scale, Text rung) {
     const c10::OptionalDeviceGuard guard(q.device());
-    Tensor rows = d_o.contiguous(); // autograd's, and often a view of one number
-    if (reinterpret_cast<uintptr_t>(rows.data_ptr()) % 16 != 0) {
-        rows = rows.clone();
-    }
     Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v);
     const bool ordered = rung.empty() && at::globalContext().deterministicAlgorithms();
     const Wanted wanted{.rung = {rung.data(), rung.size()},
@@ -443,10 +455,33 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& q, const Ten
                         .ordered = ordered,
                         .type = q.scalar_type(),
                         .head_dim = q.size(3),
+                        .head_dim_v = v.size(3),
                         .few_queries = false,
                         .device = gpu_of(q)};
-    run(wanted, q, k, causal, scale, {q, k, v, o, lse, rows, dq, dk, dv});
+    run(wanted, q, k, causal, scale, {q, k, v, o, lse, rows_of(d_o), dq, dk, dv});
     return {dq, dk, dv};
+}
+
+/// dQ, dK, dV and dsink, which is empty without a sink.
+std::tuple<Tensor, Tensor, Tensor, Tensor>
+attention_window_backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                          const std::optional<Tensor>& sink, const Tensor& o, const Tensor& lse,
+                          const Tensor& d_o, int64_t window, bool causal, double scale, Text rung) {
+    const c10::OptionalDeviceGuard guard(q.device());
+    Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v);
+    Tensor dsink = at::empty({sink ? q.size(1) : 0}, q.options().dtype(at::kFloat));
+    const Wanted wanted{.rung = {rung.data(), rung.size()},
+                        .backward = true,
+                        .ordered = false,
+                        .type = q.scalar_type(),
+                        .head_dim = q.size(3),
+                        .few_queries = false,
+                        .device = gpu_of(q)};
+    const int64_t sizes[] = {q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3)};
+    run(wanted, q, sizes, causal, scale,
+        {q, k, v, sink.value_or(Tensor()), o, lse, rows_of(d_o), dq, dk, dv, dsink}, nullptr,
+        window);
+    return {dq, dk, dv, dsink};
 }
 
 /// What the outputs look like, from tensors that have a shape and a type but no numbers.
@@ -454,8 +489,9 @@ std::tuple<Tensor, Tensor> attention_shapes(const Tensor& q, const Tensor& k, co
                                             double, Text, Text) {
     check_device("k", k, q);
     check_device("v", v, q);
-    return {at::empty_like(q),
-            at::empty_symint(q.sym_sizes().slice(0, 3), q.options().dtype(at::kFloat))};
+    return {
+        at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)}, q.options()),
+        at::empty_symint(q.sym_sizes().slice(0, 3), q.options().dtype(at::kFloat))};
 }
 
 std::tuple<Tensor, Tensor> attention_paged_shapes(const Tensor& q, const Tensor&, const Tensor&,
@@ -478,7 +514,7 @@ std::tuple<Tensor, Tensor> attention_packed_shapes(const Tensor& q, const Tensor
 
 std::tuple<Tensor, Tensor> attention_window_shapes(const Tensor& q, const Tensor&, const Tensor&,
                                                    const std::optional<Tensor>&, int64_t, bool,
-                                                   double, Text) {
+                                                   double, Text, Text) {
     return {at::empty_like(q),
             at::empty_symint(q.sym_sizes().slice(0, 3), q.options().dtype(at::kFloat))};
 }
@@ -488,6 +524,15 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward_shapes(const Tensor& q, co
                                                              const Tensor&, const Tensor&, bool,
                                                              double, Text) {
     return {at::empty_like(q), at::empty_like(k), at::empty_like(v)};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor>
+attention_window_backward_shapes(const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const std::optional<Tensor>& sink, const Tensor&, const Tensor&,
+                                 const Tensor&, int64_t, bool, double, Text) {
+    const c10::SymInt logits = sink ? q.sym_size(1) : c10::SymInt(0);
+    return {at::empty_like(q), at::empty_like(k), at::empty_like(v),
+            at::empty_symint({logits}, q.options().dtype(at::kFloat))};
 }
 
 /// What autograd has to know: which tensors to keep, and how gradients come from them.
@@ -523,17 +568,58 @@ class Attention : public torch::autograd::Function<Attention> {
     }
 };
 
+/// The same with a window, 0 for none, and a sink or none.
+class AttentionInWindow : public torch::autograd::Function<AttentionInWindow> {
+  public:
+    static torch::autograd::variable_list
+    forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k,
+            const Tensor& v, const std::optional<Tensor>& sink, int64_t window, bool causal,
+            double scale, const std::string& rung, const std::string& backward_rung) {
+        const at::AutoDispatchBelowADInplaceOrView below;
+        static const auto attention = operator_named<Window>("flash_steps::attention_window");
+        auto [o, lse] = attention.call(q, k, v, sink, window, causal, scale, rung, backward_rung);
+        context->mark_non_differentiable({lse});
+        context->save_for_backward({q, k, v, sink.value_or(Tensor()), o, lse});
+        context->saved_data["window"] = window;
+        context->saved_data["causal"] = causal;
+        context->saved_data["scale"] = scale;
+        context->saved_data["rung"] = backward_rung;
+        return {o, lse};
+    }
+
+    static torch::autograd::variable_list
+    backward(torch::autograd::AutogradContext* context,
+             const torch::autograd::variable_list& gradients) {
+        static const auto attention_backward =
+            operator_named<WindowBackward>("flash_steps::attention_window_backward");
+        const auto kept = context->get_saved_variables();
+        const bool has_sink = kept[3].defined();
+        const std::string rung = context->saved_data["rung"].toStringRef();
+        auto [dq, dk, dv, dsink] = attention_backward.call(
+            kept[0], kept[1], kept[2], has_sink ? std::optional(kept[3]) : std::nullopt, kept[4],
+            kept[5], gradients[0], context->saved_data["window"].toInt(),
+            context->saved_data["causal"].toBool(), context->saved_data["scale"].toDouble(), rung);
+        return {dq,       dk,       dv,      has_sink ? dsink : Tensor(), Tensor(), Tensor(),
+                Tensor(), Tensor(), Tensor()};
+    }
+};
+
+/// Whether autograd has to know. Unnoticed, a forward-mode derivative would be 0.
+bool needs_gradients(std::initializer_list<Tensor> tensors) {
+    bool any = false;
+    for (const Tensor& x : tensors) {
+        TORCH_CHECK_NOT_IMPLEMENTED(!x.defined() || !x._fw_grad(/*level=*/0).defined(),
+                                    "attention has no forward-mode derivative; in reverse mode, "
+                                    "torch.autograd.grad or torch.func.jacrev, it has one");
+        any = any || (x.defined() && x.requires_grad());
+    }
+    return at::GradMode::is_enabled() && any;
+}
+
 std::tuple<Tensor, Tensor> attention_with_autograd(const Tensor& q, const Tensor& k,
                                                    const Tensor& v, bool causal, double scale,
                                                    Text rung, Text backward_rung) {
-    for (const Tensor& x : {q, k, v}) {
-        // unnoticed, the derivative would be 0
-        TORCH_CHECK_NOT_IMPLEMENTED(!x._fw_grad(/*level=*/0).defined(),
-                                    "attention has no forward-mode derivative; in reverse mode, "
-                                    "torch.autograd.grad or torch.func.jacrev, it has one");
-    }
-    if (at::GradMode::is_enabled() &&
-        (q.requires_grad() || k.requires_grad() || v.requires_grad())) {
+    if (needs_gradients({q, k, v})) {
         const auto results =
             Attention::apply(q, k, v, causal, scale, std::string(rung.data(), rung.size()),
                              std::string(backward_rung.data(), backward_rung.size()));
@@ -542,6 +628,22 @@ std::tuple<Tensor, Tensor> attention_with_autograd(const Tensor& q, const Tensor
     const at::AutoDispatchBelowADInplaceOrView below;
     static const auto attention = operator_named<Forward>("flash_steps::attention");
     return attention.call(q, k, v, causal, scale, rung, backward_rung);
+}
+
+std::tuple<Tensor, Tensor> attention_window_with_autograd(const Tensor& q, const Tensor& k,
+                                                          const Tensor& v,
+                                                          const std::optional<Tensor>& sink,
+                                                          int64_t window, bool causal, double scale,
+                                                          Text rung, Text backward_rung) {
+    if (needs_gradients({q, k, v, sink.value_or(Tensor())})) {
+        const auto results = AttentionInWindow::apply(
+            q, k, v, sink, window, causal, scale, std::string(rung.data(), rung.size()),
+            std::string(backward_rung.data(), backward_rung.size()));
+        return {results[0], results[1]};
+    }
+    const at::AutoDispatchBelowADInplaceOrView below;
+    static const auto attention = operator_named<Window>("flash_steps::attention_window");
+    return attention.call(q, k, v, sink, window, causal, scale, rung, backward_rung);
 }
 
 // ---- Under torch.autocast, tensors get its type, as those of PyTorch's own attention do.
@@ -591,10 +693,11 @@ std::tuple<Tensor, Tensor> attention_window_with_autocast(const Tensor& q, const
                                                           const Tensor& v,
                                                           const std::optional<Tensor>& sink,
                                                           int64_t window, bool causal, double scale,
-                                                          Text rung) {
+                                                          Text rung, Text backward_rung) {
     const InTypeOfAutocast cast(q);
     static const auto attention = operator_named<Window>("flash_steps::attention_window");
-    return attention.call(cast(q), cast(k), cast(v), sink, window, causal, scale, rung);
+    return attention.call(cast(q), cast(k), cast(v), sink, window, causal, scale, rung,
+                          backward_rung);
 }
 
 } // namespace
@@ -610,7 +713,11 @@ TORCH_LIBRARY(flash_steps, library) {
                 "lengths, bool causal, float scale) -> (Tensor o, Tensor lse)",
                 tags);
     library.def("attention_window(Tensor q, Tensor k, Tensor v, Tensor? sink, int window, bool "
-                "causal, float scale, str rung) -> (Tensor o, Tensor lse)",
+                "causal, float scale, str rung, str backward_rung) -> (Tensor o, Tensor lse)",
+                tags);
+    library.def("attention_window_backward(Tensor q, Tensor k, Tensor v, Tensor? sink, Tensor o, "
+                "Tensor lse, Tensor do, int window, bool causal, float scale, str rung)"
+                " -> (Tensor dq, Tensor dk, Tensor dv, Tensor dsink)",
                 tags);
     library.def("attention_packed(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor "
                 "cu_seqlens_kv, int max_q, int max_kv, bool causal, float scale) -> (Tensor o, "
@@ -625,6 +732,7 @@ TORCH_LIBRARY_IMPL(flash_steps, CPU, library) {
     library.impl("attention", attention);
     library.impl("attention_paged", attention_paged);
     library.impl("attention_window", attention_window);
+    library.impl("attention_window_backward", attention_window_backward);
     library.impl("attention_packed", attention_packed);
     library.impl("attention_backward", attention_backward);
 }
@@ -632,6 +740,7 @@ TORCH_LIBRARY_IMPL(flash_steps, CUDA, library) {
     library.impl("attention", attention);
     library.impl("attention_paged", attention_paged);
     library.impl("attention_window", attention_window);
+    library.impl("attention_window_backward", attention_window_backward);
     library.impl("attention_packed", attention_packed);
     library.impl("attention_backward", attention_backward);
 }
@@ -639,13 +748,15 @@ TORCH_LIBRARY_IMPL(flash_steps, Meta, library) {
     library.impl("attention", attention_shapes);
     library.impl("attention_paged", attention_paged_shapes);
     library.impl("attention_window", attention_window_shapes);
+    library.impl("attention_window_backward", attention_window_backward_shapes);
     library.impl("attention_packed", attention_packed_shapes);
     library.impl("attention_backward", attention_backward_shapes);
 }
 TORCH_LIBRARY_IMPL(flash_steps, Autograd, library) {
     library.impl("attention", attention_with_autograd);
     library.impl("attention_paged", torch::autograd::autogradNotImplementedFallback());
-    library.impl("attention_window", torch::autograd::autogradNotImplementedFallback());
+    library.impl("attention_window", attention_window_with_autograd);
+    library.impl("attention_window_backward", torch::autograd::autogradNotImplementedFallback());
     library.impl("attention_packed", torch::autograd::autogradNotImplementedFallback());
     library.impl("attention_backward", torch::autograd::autogradNotImplementedFallback());
 }

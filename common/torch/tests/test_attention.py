@@ -78,13 +78,16 @@ def test_forward_and_gradients(dtype, rung, shape, causal, device):
 def test_which_rung_is_chosen():
     """For all of the ladder; nothing is built."""
     for rung in ladder():
-        d = (rung.head_dims or (7,))[0]
+        d, d_v = (rung.head_dims or (7,))[0], (rung.head_dims_v or (0,))[0]
         for gpu in [None, *([(9, 0)] if rung.cuda else [])]:
             for name in (rung.name, rung.program):
-                assert choose(name, rung.backward, rung.types[-1], d, gpu) == rung
+                wanted = name, rung.backward, rung.types[-1], d, gpu
+                assert choose(*wanted, head_dim_v=d_v) == rung
         source = (ROOT / f"steps/{rung.program}/main.cpp").read_text()
         assert is_ordered(rung) == ("unordered_dQ" not in source)
     assert choose("", False, "bf16", 128, (9, 0)).name == "overlap"
+    assert choose("", False, "bf16", 192, (9, 0), head_dim_v=128).name == "two_head_dims"
+    assert choose("", False, "bf16", 128, (9, 0), head_dim_v=128).name == "overlap"
     assert choose("", False, "bf16", 128, (12, 0)).capability == "8.0"
     assert choose("", False, "bf16", 128, (8, 0)).name == "multistage"
     assert choose("", False, "bf16", 128, (9, 0), few_queries=True).name == "split_kv"

@@ -48,6 +48,22 @@ OF_48 = {"q": (1, 4, 8, 48), "k": (1, 2, 8, 48)}
         (tensors(), {"rung": "overlp"}, "no forward rung 'overlp'; did you mean overlap?"),
         (tensors(), {"rung": "backward_cpu"}, "there is no forward rung 'backward_cpu'"),
         (tensors(**OF_48), {"rung": "flash_attention_2"}, "takes head dims 32, 64, 128, and"),
+        (tensors(v=(1, 2, 8, 48)), {}, "no forward rung computes fp32 with head dim 32/48"),
+        (
+            tensors(v=(1, 2, 8, 48)),
+            {"rung": "one_pass_softmax"},
+            "takes head dims that are equal, and these tensors have 32/48",
+        ),
+        (
+            tensors((1, 4, 8, 192), (1, 2, 8, 192), (1, 2, 8, 64), torch.float16),
+            {"rung": "two_head_dims"},
+            "two_head_dims takes head dims 192/128, and these tensors have 192/64",
+        ),
+        (
+            tensors((1, 4, 8, 64), (1, 2, 8, 64), (1, 2, 8, 128), torch.float16),
+            {"window": 3},
+            "window takes head dims 64, 128, 256, and these tensors have 64/128",
+        ),
         (tensors(), {"window": 0}, "window must be at least 1, the query's own key, got 0"),
         (tensors(), {"window": 3}, "window computes in fp16 and bf16, and these tensors are fp32"),
         (tensors(), {"sink": torch.zeros(2)}, "sink is (2); a logit for each of the 4 heads of q"),

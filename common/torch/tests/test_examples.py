@@ -34,9 +34,25 @@ def test_model_learns_as_with_pytorchs_attention():
     )
 
 
+def test_model_learns_through_a_window_and_sinks():
+    train = example("train")
+    words = "--steps 40 --batch 4 --head-dim 64 --window 8 --sink --letters 1"
+    options, said = train.arguments(words.split()), []
+    (ours, _), (theirs, _) = (
+        train.train(options, which, said.append) for which in ("ours", "sdpa")
+    )
+    assert ours[0] > 3.5 and max(ours[-5:]) < 2.6
+    assert max(abs(a - b) for a, b in zip(ours, theirs)) < 2e-3 and ours != theirs
+    options.window = 9  # which PyTorch then has by itself: the comparison would notice
+    wider, _ = train.train(options, "sdpa", said.append)
+    assert max(abs(a - b) for a, b in zip(ours, wider)) > 2e-3
+
+
 @pytest.mark.parametrize(
     "words, message",
     [
+        ("--window 8", "--head-dim 64 or 128"),
+        ("--window 0 --head-dim 64", "--window 0: at least 1 is expected"),
         ("--width 48", "--width 48: a multiple of --head-dim, 32, is expected"),
         ("--text no_such_file", "No such file"),
         ("--context 900", "the text has 856 letters; more than --context 900 are needed"),

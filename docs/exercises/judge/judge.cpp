@@ -35,6 +35,9 @@ conformance::Scope scope_of(const Rung& rung, const std::string& head_dims, int6
     std::istringstream stream(head_dims);
     for (std::string d; std::getline(stream, d, ',');) {
         scope.head_dims.push_back(std::stoi(d));
+        if (!rung.head_dims_v.empty()) {
+            scope.head_dims_v.push_back(rung.head_dim_v_of(scope.head_dims.back()));
+        }
     }
     return scope;
 }
@@ -118,11 +121,13 @@ int rung_main(Rung& rung, int argc, char** argv) {
             return judge(rung, list.cases, longest, arguments.size() > 3 ? arguments[3] : "");
         }
         if (verb == "count") {
+            const int d = std::stoi(arguments.at(3));
             const Problem problem{.q_len = std::stoi(arguments.at(1)),
                                   .kv_len = std::stoi(arguments.at(2)),
-                                  .head_dim = std::stoi(arguments.at(3)),
-                                  .scale = default_scale(std::stoi(arguments.at(3))),
-                                  .causal = arguments.at(4) == "causal"};
+                                  .head_dim = d,
+                                  .scale = default_scale(d),
+                                  .causal = arguments.at(4) == "causal",
+                                  .head_dim_v = rung.head_dim_v_of(d)};
             count(rung,
                   {conformance::Kind::normal, rung.dtypes.at(0), problem, 1, rung.has_gradients},
                   arguments.at(5));

@@ -1,8 +1,8 @@
 """Makes reference/golden/*.safetensors: small problems with answers from PyTorch in float64.
 
 --backward makes reference/golden/backward/*.safetensors instead: dO (fp32, fp16 or bf16) of some of
-these problems, and dQ, dK and dV (fp64) by PyTorch's autograd, through the same definition. Q, K
-and V are those of the file above.
+these problems, and dQ, dK and dV (fp64), with a sink also dsink, by PyTorch's autograd, through the
+same definition. Q, K, V and the sink are those of the file above.
 
 They pin the oracle of reference/oracle.cpp. Each file holds q, k, v (fp32, fp16 or bf16), o and lse
 (fp64), with a sink also sink (fp32), and in its metadata `scale`, `causal` and, with a window,
@@ -42,6 +42,7 @@ class Case(NamedTuple):
     about: str
     window: int = 0
     sink: str = "-"  # "normal", or numbers
+    head_dim_v: int = 0  # 0: as head_dim
 
 
 # Gradients: of small ones, of which each has something that the others have not.
@@ -83,20 +84,29 @@ bf16_causal           1  2  1     18   34    64   yes     -      bf16   -       
 """  # noqa: E501
 
 
+# V and O have the second of two head dims.
+TWO_HEAD_DIMS = """
+name                  B  H  H_kv  N_q  N_kv  d        causal  scale  dtype  inputs   gradients  about
+narrow_v              1  2  1     13   21    192/128  yes     -      fp16   -        -          d = 192, d_v = 128, fp16 inputs, causal
+narrow_v_across_tiles 2  1  1     150  160   8/3      -       -      fp32   -        -          d_v < d, more rows than the oracle's tiles have
+wide_v_long           1  4  2     30   11    8/20     yes     0.5    fp32   -        -          d_v > d, causal, N_q > N_kv: the first 19 queries see nothing
+"""  # noqa: E501
+
+
 # With a window (- : none), whose mask is causal, or a sink: normal, or a number for each head.
 WINDOWS = """
 name                  B  H  H_kv  N_q  N_kv  d    causal  scale  dtype  inputs        gradients  window  sink               about
 window_square         1  2  2     37   37    32   yes     -      fp32   -             -          9       -                  a window, N_q = N_kv
-window_short          2  2  1     13   50    64   yes     -      fp32   -             -          16      -                  a window, N_q < N_kv
-window_long           1  1  1     53   23    32   yes     -      fp32   -             -          8       -                  a window, N_q > N_kv: the first 30 queries see nothing
-window_one            1  2  2     19   21    32   yes     -      fp32   -             -          1       -                  a window of one key: O is V
+window_short          2  2  1     13   50    64   yes     -      fp32   -             yes        16      -                  a window, N_q < N_kv
+window_long           1  1  1     53   23    32   yes     -      fp32   -             yes        8       -                  a window, N_q > N_kv: the first 30 queries see nothing
+window_one            1  2  2     19   21    32   yes     -      fp32   -             yes        1       -                  a window of one key: O is V
 window_all            1  1  1     15   15    32   yes     -      fp32   -             -          40      -                  a window of more keys than there are
-window_across_tiles   1  1  1     300  310   8    yes     -      fp32   -             -          100     -                  a window, more rows than the oracle's tiles have
-window_sink           2  6  2     21   24    32   yes     -      fp32   -             -          7       normal             a window and a sink, H = 6, H_kv = 2
-window_sink_long      1  2  2     30   11    32   yes     -      fp32   -             -          4       normal             a window, a sink, N_q > N_kv: LSE is the sink where nothing is seen
+window_across_tiles   1  1  1     300  310   8    yes     -      fp32   -             yes        100     -                  a window, more rows than the oracle's tiles have
+window_sink           2  6  2     21   24    32   yes     -      fp32   -             yes        7       normal             a window and a sink, H = 6, H_kv = 2
+window_sink_long      1  2  2     30   11    32   yes     -      fp32   -             yes        4       normal             a window, a sink, N_q > N_kv: LSE is the sink where nothing is seen
 sink_full             1  4  2     17   29    64   -       -      fp32   -             -          -       normal             a sink, no mask
-sink_causal_bf16      1  2  1     18   34    64   yes     -      bf16   -             -          -       normal             a sink, bf16 inputs, causal
-sink_extreme          1  4  4     12   9     32   yes     -      fp32   -             -          5       1e30,-1e30,-inf,0  sinks of 1e30, -1e30, -inf and 0
+sink_causal_bf16      1  2  1     18   34    64   yes     -      bf16   -             yes        -       normal             a sink, bf16 inputs, causal
+sink_extreme          1  4  4     12   9     32   yes     -      fp32   -             yes        5       1e30,-1e30,-inf,0  sinks of 1e30, -1e30, -inf and 0
 sink_equal_keys       1  1  1     12   31    32   -       -      fp32   zero_queries  -          -       0                  a sink that weighs as much as each key
 """  # noqa: E501
 
@@ -109,13 +119,16 @@ def read_window(line: str) -> Case:
 
 def read_case(line: str) -> Case:
     name, *sizes, causal, scale, dtype, inputs, gradients, about = line.split(None, 12)
-    B, H, H_kv, N_q, N_kv, d = map(int, sizes)
+    *sizes, dims = sizes
+    d, _, d_v = dims.partition("/")
+    B, H, H_kv, N_q, N_kv = map(int, sizes)
     own_scale = 0.0 if scale == "-" else float(scale)
     more = causal == "yes", own_scale, dtype, inputs, gradients == "yes", about
-    return Case(name, B, H, H_kv, N_q, N_kv, d, *more)
+    return Case(name, B, H, H_kv, N_q, N_kv, int(d), *more, head_dim_v=int(d_v or 0))
 
 
 CASES = [read_case(line) for line in TABLE.strip().splitlines()[1:]]
+CASES += [read_case(line) for line in TWO_HEAD_DIMS.strip().splitlines()[1:]]
 CASES += [read_window(line) for line in WINDOWS.strip().splitlines()[1:]]
 
 
@@ -134,7 +147,8 @@ def make_inputs(case: Case) -> tuple[torch.Tensor, ...]:
 
     q_shape = (case.batch, case.heads, case.q_len, case.head_dim)
     kv_shape = (case.batch, case.kv_heads, case.kv_len, case.head_dim)
-    q, k, v = normal(*q_shape), normal(*kv_shape), normal(*kv_shape)
+    v_shape = (*kv_shape[:3], case.head_dim_v or case.head_dim)
+    q, k, v = normal(*q_shape), normal(*kv_shape), normal(*v_shape)
     if case.inputs == "huge":  # both grow, so that the largest |score| is 1e4
         k_for_q = k.repeat_interleave(case.heads // case.kv_heads, dim=1)
         growth = math.sqrt(
@@ -176,9 +190,9 @@ def visible(case: Case) -> torch.Tensor:
 
 
 def defined(
-    case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+    case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """O and LSE, from the definition."""
+    """O and LSE, from the definition, in float64."""
     group = case.heads // case.kv_heads  # head h reads K/V head h // group
     k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
     mask = visible(case)
@@ -187,8 +201,8 @@ def defined(
     # the softmax.
     blind = ~mask.any(dim=1)[:, None]
     safe = S.masked_fill(blind, 0.0)
-    if (sink := make_sink(case)) is not None:  # one more column, which owns no row of V
-        column = sink.double()[:, None, None].expand(*S.shape[:3], 1)
+    if sink is not None:  # one more column, which owns no row of V
+        column = sink[:, None, None].expand(*S.shape[:3], 1)
         S, safe = (torch.cat((x, column), dim=-1) for x in (S, safe))
     P = torch.softmax(safe, dim=-1)[..., : case.kv_len].masked_fill(blind, 0.0)
     return P @ v, torch.logsumexp(S, dim=-1)
@@ -199,13 +213,15 @@ def attention(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """O and LSE in float64."""
     q, k, v = (x.double() for x in (q, k, v))
-    o, lse = defined(case, q, k, v)
+    sink = make_sink(case)
+    sink = None if sink is None else sink.double()
+    o, lse = defined(case, q, k, v, sink)
     mask = torch.zeros(case.q_len, case.kv_len, dtype=torch.float64)
     mask = mask.masked_fill(~visible(case), -math.inf).expand(case.heads, -1, -1)
-    if (sink := make_sink(case)) is not None:  # here as a key of zeros, which the mask lifts
+    if sink is not None:  # here as a key of zeros, which the mask lifts
         nothing = torch.zeros(*k.shape[:2], 1, case.head_dim, dtype=torch.float64)
         k, v = (torch.cat((x, nothing), dim=2) for x in (k, v))
-        mask = torch.cat((mask, sink.double()[:, None, None].expand(-1, case.q_len, 1)), dim=2)
+        mask = torch.cat((mask, sink[:, None, None].expand(-1, case.q_len, 1)), dim=2)
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         library = torch.nn.functional.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, scale=scale_of(case), enable_gqa=True
@@ -219,10 +235,11 @@ def attention(
 def gradients(
     case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    """dO, and dQ, dK and dV in float64, by autograd."""
+    """dO, and dQ, dK and dV in float64, by autograd, and dsink if there is a sink."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"{case.name} backward".encode()))
     d_o = torch.randn(*q.shape, generator=generator, dtype=torch.float64).to(TYPES[case.dtype])
-    leaves = [x.double().requires_grad_() for x in (q, k, v)]
+    tensors = (q, k, v) if (sink := make_sink(case)) is None else (q, k, v, sink)
+    leaves = [x.double().requires_grad_() for x in tensors]
     return d_o, *torch.autograd.grad(defined(case, *leaves)[0], leaves, d_o.double())
 
 
@@ -239,7 +256,8 @@ def main(options: argparse.Namespace) -> int:
             found = load_file(path)
             path = GOLDEN / "backward" / path.name
             made = gradients(case, found["q"], found["k"], found["v"])
-            tensors = {name: x.contiguous() for name, x in zip(("do", "dq", "dk", "dv"), made)}
+            names = "do", "dq", "dk", "dv", "dsink"
+            tensors = {name: x.contiguous() for name, x in zip(names, made)}
         else:
             q, k, v = make_inputs(case)
             tensors = dict(zip(("q", "k", "v", "o", "lse"), (q, k, v, *attention(case, q, k, v))))
@@ -247,7 +265,7 @@ def main(options: argparse.Namespace) -> int:
         metadata = {"about": case.about, "scale": repr(scale_of(case)), "causal": causal}
         if case.window:
             metadata["window"] = str(case.window)
-        if (sink := make_sink(case)) is not None:
+        if not options.backward and (sink := make_sink(case)) is not None:
             tensors["sink"] = sink
         save_file(tensors, path, metadata)
         path.chmod(0o644)  # save_file leaves it to its owner alone

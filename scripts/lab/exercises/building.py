@@ -3,7 +3,6 @@ of a list in the build folder.
 """
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import re
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lab import build
 from lab.exercises.catalogue import ROOT, Exercise, Refusal
 from lab.ladder import Rung
 
@@ -97,8 +97,7 @@ def locked(preset: str) -> Iterator[Path]:
     """The list of kernels, to be changed or built by one thread or process at a time."""
     folder = build_folder(preset) / "exercises"
     folder.mkdir(exist_ok=True)
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with build.locked(build_folder(preset)):
         yield folder / "kernels.txt"
 
 

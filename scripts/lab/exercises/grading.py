@@ -332,7 +332,7 @@ def kernel_failure(
     simt = rung.cuda and preset == "simt"
     lists = [("full", ",".join(dims), 512)]
     if simt:
-        lists = [("full", dims[0], 256), ("detect", ",".join(dims[1:]), 128)]
+        lists = [("full", dims[0], 256), ("detect", ",".join(dims[1:] or dims), 128)]
     lists += [exercise.data["more"]] if "more" in exercise.data else []  # where the mistake shows
     with talk("the oracle, on every shape") as outcome:
         tried, failure = 0, None

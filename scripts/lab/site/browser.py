@@ -153,7 +153,7 @@ async def play(part: Locator, shown_by: Locator, by_tap: bool) -> AsyncIterator[
     await (shown_by.tap() if by_tap else shown_by.click())
     await iframe.scroll_into_view_if_needed()
     try:
-        await frame.wait_for_function(READY, timeout=20_000)
+        await frame.wait_for_function(READY, timeout=60_000)  # beside the exercises
         if not await frame.evaluate(AT_MOMENT):
             yield f"{where} has no such moment"
     except Error:

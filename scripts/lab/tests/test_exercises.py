@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from lab import build
 from lab.exercises import building, catalogue, command, grading
 from lab.exercises.catalogue import EXPLAIN, KINDS, MAKE_IT_CHEAPER, ROOT, Refusal
 
@@ -58,6 +59,13 @@ def test_kernels_in_one_file_share_no_name():
             assert f"namespace {rung.name} {{" not in text and f" {rung.name}::" not in text
         assert kernels.count(f'#line 1 "{rung.kernel_file}"') == 2
         assert [mains.count(f"int main{which}(") for which in ("_0", "_1", "")] == [1, 1, 1]
+
+
+def test_a_build_waits_for_that_of_another_process(tmp_path):
+    at_once = ["flock", "--nonblock", tmp_path / "lock", "true"]  # flock as in scripts/lib/build.sh
+    with build.locked(tmp_path):
+        assert subprocess.run(at_once).returncode == 1
+    assert subprocess.run(at_once).returncode == 0
 
 
 def test_counters_go_by_name_or_by_a_list_of_names():

@@ -50,6 +50,11 @@ def test_what_makes_no_sense_is_one_line(capsys):
         "compare --pattern rising:x",
         "compare nowhere/12_no_such_rung",
         "compare backward_roles --decode",
+        "compare overlap --problem 1,2,64,192 --head-dim-v 128",
+        "compare two_head_dims --problem 1,2,64,192 --head-dim-v 0",
+        "compare overlap --window 128",
+        "compare window --window -1",
+        "compare window --window 128 --decode",
         "ring --ranks 1",
         "bench --quick --record",
     ):
@@ -64,6 +69,8 @@ def test_ratios_are_of_the_same_problem():
     rows += [case | of_library | {"N_q": N, "ms": N / 16} for N in (64, 128)]
     assert timing.summary(rows)[1] == "  a: 5.657 x FA2 (least 4.00, 2 cases)"
     assert timing.flops_of({**case, "causal": True}) == 2 * 2 * 64 * 64 * 32
+    assert timing.flops_of({**case, "d_v": 16}) == 2 * 2 * 64 * 64 * (32 + 16)
+    assert harness.title({**case, "d_v": 16}) == "(1, 2, 64, 32/16) full"
 
 
 def test_what_ncu_prints():
@@ -263,6 +270,25 @@ def test_both_backward_passes_of_flash_attention_4(flash_attention_4):
         assert options == about
     labels = ["FlashAttention-4", "FlashAttention-4 deterministic"]
     assert [record_tables.label(name) for name in programs] == labels
+
+
+def test_flash_attention_4_counts_the_keys_before_a_querys_own(flash_attention_4):
+    q, k, v, o, do = (Laid(name) for name in ("q", "k", "v", "o", "do"))
+    timing.flash_attention_4(window=128)[0]["FA4"](q, k, v, True, o, "lse")
+    timing.flash_attention_4(True, window=128)[0]["FA4"](q, k, v, True, o, "lse", do)
+    (_, forward), (_, backward) = flash_attention_4["calls"]
+    assert forward == {"causal": True, "window_size": (127, 0)}
+    assert (backward["window_size_left"], backward["window_size_right"]) == (127, 0)
+
+
+def test_a_window_has_the_flops_of_its_pairs():
+    case = harness.problem(2, 3, 5, 64, True)
+    assert harness.title(case | {"window": 2}) == "(2, 3, 5, 64) window 2"
+    assert timing.flops_of(case) == 4 * 2 * 3 * 64 * 12.5
+    assert timing.flops_of(case | {"window": 2}) == 4 * 2 * 3 * 64 * 9  # 1 + 2 + 2 + 2 + 2
+    assert timing.flops_of(case | {"window": 9}, backward=True) == 10 * 2 * 3 * 64 * 15
+    more = {"N_q": 5, "N_kv": 3, "window": 2}
+    assert timing.flops_of(case | more) == 4 * 2 * 3 * 64 * 5  # 0 + 0 + 1 + 2 + 2
 
 
 def test_a_case_that_flash_attention_4_refuses_is_left_out(flash_attention_4):

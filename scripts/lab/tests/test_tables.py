@@ -20,6 +20,14 @@ def test_command(tmp_path, capsys):
     assert checked(capsys, path) == (0, "1 tables agree with the records\n")
 
 
+def test_a_table_has_all_libraries_or_those_that_it_names(tmp_path, capsys):
+    path = tmp_path / "a.md"
+    for names, shown in (("swizzle", 5), ("swizzle, cuDNN", 2)):
+        path.write_text(f"<!-- table: tflops_by_N(gpu_bf16, 64, full, {names}) -->\n")
+        assert checked(capsys, path, "--write")[0] == 0
+        assert path.read_text().count("\n| ") == shown + 1, names  # and its head
+
+
 def test_a_table_of_what_nobody_has_measured_says_so(tmp_path, capsys):
     path = tmp_path / "a.md"
     path.write_text(
@@ -44,6 +52,7 @@ def test_what_is_no_table_is_said_in_a_line(tmp_path, capsys):
         ("ceiling(bench_h200)", "there is no table 'ceiling'; did you mean ceilings?"),
         ("times_as_fast()", "times_as_fast(): TypeError"),
         ("mean_tflops(gpu_bf16, FA7)", "has no rows of FA7"),
+        ("mean_tflops(gpu_bf16, FA)", "has no rows of FA"),  # though it has some of FA2
         ("tflops_by_N(gpu_bf16, d, full)", "invalid literal"),
         ("1 / 0", "a mark of a table is <!-- table: NAME(RECORD, WORD, ...) -->"),
     ):
