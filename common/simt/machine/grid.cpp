@@ -317,7 +317,8 @@ void run(const Launch& launch) {
     }
     const std::lock_guard turn(turn_of_launch);
     const Kernel& kernel = kernel_at(launch.kernel);
-    const DetectorOn detector(run_log().begin_launch(kernel.name));
+    const RunLog::Watched watched = run_log().begin_launch(kernel.name);
+    const DetectorOn detector(watched == RunLog::Watched::yes);
     check(launch, kernel);
 
     const Options& chosen = options();
@@ -334,6 +335,9 @@ void run(const Launch& launch) {
     const Sample sample(volume(launch.grid));
     if (sample.is_partial() && run_log().add_sample(kernel.name)) {
         std::fprintf(stderr, "%s: %s\n", kernel.name.c_str(), sample.text().c_str());
+    }
+    if (sample.is_partial() && watched == RunLog::Watched::no_more && !chosen.count) {
+        return; // its result would be none either
     }
     begin_stream_work(kernel.name + ", launched", LocationId::of(launch.location));
     Outcome outcome = run_blocks(launch, kernel, sample);

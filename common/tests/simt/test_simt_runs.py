@@ -54,6 +54,18 @@ int main() {
     std::printf("%g\\n", last);
 }
 """
+REPEATED = """#include <cstdio>
+__global__ void count(int* blocks) { atomicAdd(blocks, 1); }
+int main() {
+    int *blocks, seen;
+    cudaMalloc(&blocks, sizeof *blocks);
+    cudaMemset(blocks, 0, sizeof *blocks);
+    for (int i = 0; i < 5; ++i)
+        count<<<100, 1>>>(blocks);
+    cudaMemcpy(&seen, blocks, sizeof seen, cudaMemcpyDeviceToHost);
+    std::printf("%d\\n", seen);
+}
+"""
 CLEARED = """#include <cstdio>
 #include "common/cuda/cuda.hpp"
 __global__ void add(int* a) { a[threadIdx.x] += threadIdx.x; }
@@ -615,6 +627,12 @@ class Runs(unittest.TestCase):
         done = self.simt(*words, "-DRACE=1", a__cu=SAMPLED)
         self.assertEqual(done.returncode, 86, done.stderr)
         self.assertIn("nothing orders threads of different blocks", done.stderr)
+
+    def test_a_sample_runs_in_watched_launches_alone(self):
+        for words, blocks in ((["--sample", "16"], 48), (["--sample", "16", "--launches", "0"], 80),
+                              (["--sample", "100"], 500)):  # fmt: skip
+            done = self.simt("a.cu", *words, a__cu=REPEATED)
+            self.assertEqual((done.returncode, done.stdout), (0, f"{blocks}\n"), done.stderr)
 
     def test_clear_is_of_device_memory(self):
         done = self.simt("a.cu", "--strict", a__cu=CLEARED)
