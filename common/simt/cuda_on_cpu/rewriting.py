@@ -621,13 +621,17 @@ class Part:
         last = callee
         while last is not None and last.type in ("qualified_identifier", "template_function"):
             last = last.child_by_field_name("name")
+        around_it = around(call, "function_definition")
+        while around_it is not None and around_it.type != "identifier":
+            around_it = around_it.child_by_field_name("declarator")
+        if last is not None and around_it is not None and last.text == around_it.text:
+            last = None  # a kernel launches itself, before what stands behind it is known
         self.launch_of(
             (callee.start_byte, callee.end_byte),
             (last.start_byte, last.text) if last is not None else None,
             opening.start_byte,
             closing.start_byte,
             (arguments.start_byte, arguments.end_byte),
-            around(call, "function_definition"),
         )
 
     def launch_of(
@@ -637,17 +641,9 @@ class Part:
         opening: int,
         closing: int,
         arguments: tuple[int, int],
-        function: Node | None,
     ) -> None:
         """`last` is where the callee's own name is, and the name, if it has one."""
         start, end = callee
-        if function is not None:
-            declarator = function.child_by_field_name("declarator")
-            _, head = head_of(function, self.source, declarator.start_byte)
-            if self.known.macros.of_device(head):
-                text = self.refuse("a launch by a kernel; let the host launch it")
-                text = self.same_lines(text, start, closing + 3)
-                return self.replace(start, closing + 3, text)
         at, name = last or (start, None)
         if name in self.known.of_host and not self.is_variable(name):
             said = b"%s is a function of the host; <<<>>> launches __global__ functions" % name
@@ -746,7 +742,7 @@ class Part:
             self.replace(opening, opening + 3, f"->*{SIMT}Configuration(".encode())
             return self.replace(closing, closing + 3, b")")
         last = name.start(1), name[1]
-        self.launch_of((name.start(), end), last, opening, closing, (begin, arguments), None)
+        self.launch_of((name.start(), end), last, opening, closing, (begin, arguments))
 
 
 def has_lambda(arguments: bytes) -> bool:

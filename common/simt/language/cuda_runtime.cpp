@@ -9,6 +9,7 @@
 #include "common/error.hpp"
 #include "common/simt/language/launch.hpp"
 #include "common/simt/language/pointer_check.hpp"
+#include "common/simt/machine/block.hpp"
 #include "common/simt/machine/stream_order.hpp"
 #include "common/simt/machine/symbols.hpp"
 
@@ -99,6 +100,15 @@ void fill_memory(const HostCall& call, void* memory, unsigned value, unsigned el
 using namespace flash::simt;
 
 cudaError_t cudaDeviceSynchronize() {
+    if (running_block != nullptr) {
+        const RuntimeCode runtime;
+        Block& block = current_block();
+        block.stop_thread({FaultKind::launch,
+                           "a kernel waits for its launches, which begin when its grid has ended; "
+                           "CUDA 12 has taken that away, too",
+                           block.place(block.current().number, "calls cudaDeviceSynchronize",
+                                       place_of(__builtin_return_address(0)))});
+    }
     host_waits_for_all();
     return cudaSuccess;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -193,6 +194,31 @@ struct Outcome {
     std::vector<std::pair<uint64_t, Fault>> found; // by turn: what did not
 };
 
+/// A launch by a kernel, with its own copy of the parameters: in CUDA bytes are all they may be. It
+/// is done when the grid has ended that has launched it, which is one of the orders that a GPU may
+/// choose.
+class LaunchByKernel {
+  public:
+    explicit LaunchByKernel(const Launch& launch)
+        : launch_(launch), parameters_(launch.context_bytes / sizeof(Line) + 1) {
+        std::memcpy(parameters_.data(), launch.context, launch.context_bytes);
+    }
+    void run() {
+        launch_.context = parameters_.data();
+        simt::run(launch_);
+    }
+
+  private:
+    struct alignas(64) Line {
+        char bytes[64];
+    };
+    Launch launch_;
+    std::vector<Line> parameters_;
+};
+
+std::mutex launches_mutex;                       // of several blocks
+std::vector<LaunchByKernel> launches_by_kernels; // of the grid that runs
+
 /// Watched blocks run one after the other, so that the first fault is always the same, and because
 /// what one has done to global memory may race with what another one does.
 Outcome run_blocks(const Launch& launch, const Kernel& kernel, const Sample& sample) {
@@ -309,13 +335,12 @@ std::unique_lock<std::mutex> take_turn() {
 void run(const Launch& launch) {
     if (running_block != nullptr) {
         const RuntimeCode runtime;
-        current_block().refuse(FaultKind::launch,
-                               "a kernel launches a kernel; the SIMT backend has no such dynamic "
-                               "parallelism",
-                               "a launch", launch.location,
-                               "launch it from the host, or call it as a __device__ function");
+        const std::lock_guard lock(launches_mutex);
+        launches_by_kernels.emplace_back(launch);
+        return;
     }
-    const std::lock_guard turn(turn_of_launch);
+    std::unique_lock turn(turn_of_launch);
+    launches_by_kernels.clear();
     const Kernel& kernel = kernel_at(launch.kernel);
     const RunLog::Watched watched = run_log().begin_launch(kernel.name);
     const DetectorOn detector(watched == RunLog::Watched::yes);
@@ -352,6 +377,11 @@ void run(const Launch& launch) {
     }
     if (observed) {
         observer_factory->end_launch(launch, kernel);
+    }
+    std::vector<LaunchByKernel> more = std::exchange(launches_by_kernels, {});
+    turn.unlock();
+    for (LaunchByKernel& one : more) {
+        one.run();
     }
 }
 

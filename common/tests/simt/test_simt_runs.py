@@ -54,6 +54,21 @@ int main() {
     std::printf("%g\\n", last);
 }
 """
+BY_KERNELS = """#include <cstdio>
+template <class T> __global__ void halve(T* x, int n) {
+    x[blockIdx.x * blockDim.x + threadIdx.x] += n;
+    if (threadIdx.x == 0 && blockIdx.x == 0 && n > 1) {
+        halve<T><<<1, n / 2>>>(x, n / 2);
+    }
+}
+int main() {
+    int* x;
+    cudaMallocManaged(&x, 64 * sizeof *x);
+    halve<<<2, 32>>>(x, 64);
+    cudaDeviceSynchronize();
+    std::printf("%d %d %d\\n", x[0], x[1], x[63]);
+}
+"""
 REPEATED = """#include <cstdio>
 __global__ void count(int* blocks) { atomicAdd(blocks, 1); }
 int main() {
@@ -445,7 +460,6 @@ class Runs(unittest.TestCase):
     def test_what_does_not_run(self):
         for text, code, said in (
             (FOURIER, 88, "a.cu:2: not supported: cuFFT;"),
-            ("\n__global__ void k() { k<<<1, 1>>>(); }", 88, "a.cu:2: not supported: a launch by"),
             ("int main() { return x; }\n", 2, "a.cu:1:21: error: 'x' was not declared"),
             ("__global__ void k() {}\n", 2, "none of the files has a main: a.cu"),
         ):
@@ -627,6 +641,10 @@ class Runs(unittest.TestCase):
         done = self.simt(*words, "-DRACE=1", a__cu=SAMPLED)
         self.assertEqual(done.returncode, 86, done.stderr)
         self.assertIn("nothing orders threads of different blocks", done.stderr)
+
+    def test_kernels_launch_kernels(self):
+        done = self.simt("a.cu", a__cu=BY_KERNELS)
+        self.assertEqual((done.returncode, done.stdout), (0, "127 126 64\n"), done.stderr)
 
     def test_a_sample_runs_in_watched_launches_alone(self):
         for words, blocks in ((["--sample", "16"], 48), (["--sample", "16", "--launches", "0"], 80),
