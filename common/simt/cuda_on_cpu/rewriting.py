@@ -621,10 +621,7 @@ class Part:
         last = callee
         while last is not None and last.type in ("qualified_identifier", "template_function"):
             last = last.child_by_field_name("name")
-        around_it = around(call, "function_definition")
-        while around_it is not None and around_it.type != "identifier":
-            around_it = around_it.child_by_field_name("declarator")
-        if last is not None and around_it is not None and last.text == around_it.text:
+        if last is not None and self.is_in_kernel(call, last.text):
             last = None  # a kernel launches itself, before what stands behind it is known
         self.launch_of(
             (callee.start_byte, callee.end_byte),
@@ -633,6 +630,16 @@ class Part:
             closing.start_byte,
             (arguments.start_byte, arguments.end_byte),
         )
+
+    def is_in_kernel(self, node: Node, name: bytes) -> bool:
+        function = around(node, "function_definition")
+        if function is None:
+            return False
+        own = declarator = function.child_by_field_name("declarator")
+        while own is not None and own.type != "identifier":
+            own = own.child_by_field_name("declarator")
+        _, head = head_of(function, self.source, declarator.start_byte)
+        return own is not None and own.text == name and self.known.macros.of_device(head)
 
     def launch_of(
         self,

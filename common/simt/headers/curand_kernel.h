@@ -3,7 +3,6 @@
 // does not. Each state is a key and a place in its sequence.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "cuda_runtime.h"
