@@ -58,6 +58,10 @@ void check(const Launch& launch, const Kernel& kernel) {
         run_log().add_last(fault);
         throw fault;
     };
+    if (kernel.mangled.find("4_FUN") != std::string::npos) { // as a pointer calls a lambda
+        refuse("it is a lambda expression of the host; only __global__ functions are launched (a "
+               "GPU says: invalid device function)");
+    }
     if (volume(launch.grid) == 0 || volume(launch.block) == 0) {
         refuse("a grid of " + sizes(launch.grid) + " blocks of " + sizes(launch.block) +
                " threads is empty");
