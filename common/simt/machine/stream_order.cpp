@@ -181,8 +181,7 @@ Fault conflict(const Work& now, const Work& before, Touch how, Touch how_before,
                 text_of(now) + (how == Touch::reads ? " reads" : " writes") + " bytes of " +
                     buffer + " while " + text_of(before) + " may still be " + verb(how_before) +
                     "ing them in another stream\n  an event and cudaStreamWaitEvent, or a "
-                    "synchronisation by the "
-                    "host, between the two would order them");
+                    "synchronisation by the host, between the two would order them");
     fault.where.origin = now.place;
     fault.where.line = resolve({now.place}).front();
     return fault;

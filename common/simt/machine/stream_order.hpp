@@ -6,7 +6,9 @@
 //
 // Of a copy the bytes are known at once, of a kernel the detector says them when it has ended. Only
 // the buffers of the device and memory of cudaMallocHost and cudaMallocManaged take part: a copy
-// from or to other memory of the host is over when it returns, or has taken what it needs.
+// from or to other memory of the host is over when it returns, or has taken what it needs. While
+// there is but the default stream, kernels matter only where the host reaches, too; so what they
+// did elsewhere before the first other stream was made is not remembered.
 #pragma once
 
 #include <cstddef>
