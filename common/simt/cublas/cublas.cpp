@@ -18,6 +18,14 @@ using flash::simt::Narrow;
 
 thread_local flash::simt::SourceLocation caller; // of the call at work
 
+/// While it lives a call is at work, in its handle's stream.
+struct AtWork : flash::simt::OnStream {
+    AtWork(cublasHandle_t handle, flash::simt::SourceLocation location)
+        : OnStream(handle == nullptr ? nullptr : handle->stream) {
+        caller = location;
+    }
+};
+
 template <class Number> using Matrix = Eigen::Matrix<Number, Eigen::Dynamic, Eigen::Dynamic>;
 template <class Number> using Vector = Eigen::Matrix<Number, Eigen::Dynamic, 1>;
 
@@ -173,7 +181,7 @@ cublasStatus_t cublasGemmStridedBatchedEx(
     const void* b, cudaDataType b_type, int ldb, long long b_stride, const void* beta, void* c,
     cudaDataType c_type, int ldc, long long c_stride, int batch, cublasComputeType_t compute,
     cublasGemmAlgo_t, flash::simt::SourceLocation location) {
-    caller = location;
+    const AtWork at_work(handle, location);
     if (handle == nullptr) {
         return CUBLAS_STATUS_NOT_INITIALIZED;
     }
@@ -283,13 +291,13 @@ cublasStatus_t gemv(cublasHandle_t handle, cublasOperation_t op, int m, int n, c
                                         const Type* alpha, const Type* a, int lda, const Type* x,  \
                                         int x_increment, const Type* beta, Type* y,                \
                                         int y_increment, flash::simt::SourceLocation location) {   \
-        caller = location;                                                                         \
+        const AtWork at_work(handle, location);                                                    \
         return gemv(handle, op, m, n, alpha, a, lda, x, x_increment, beta, y, y_increment);        \
     }                                                                                              \
     cublasStatus_t cublas##letter##axpy(cublasHandle_t handle, int n, const Type* alpha,           \
                                         const Type* x, int x_increment, Type* y, int y_increment,  \
                                         flash::simt::SourceLocation location) {                    \
-        caller = location;                                                                         \
+        const AtWork at_work(handle, location);                                                    \
         const auto factor = scalar(handle, alpha);                                                 \
         Vector<Type> X, Y;                                                                         \
         return status_of(factor && read(x, n, x_increment, X) && read(y, n, y_increment, Y) &&     \
@@ -297,23 +305,23 @@ cublasStatus_t gemv(cublasHandle_t handle, cublasOperation_t op, int m, int n, c
     }                                                                                              \
     cublasStatus_t cublas##letter##scal(cublasHandle_t handle, int n, const Type* alpha, Type* x,  \
                                         int increment, flash::simt::SourceLocation location) {     \
-        caller = location;                                                                         \
+        const AtWork at_work(handle, location);                                                    \
         const auto factor = scalar(handle, alpha);                                                 \
         Vector<Type> X;                                                                            \
         return status_of(factor && read(x, n, increment, X) &&                                     \
                          write<Type>(x, increment, *factor * X));                                  \
     }                                                                                              \
-    cublasStatus_t cublas##letter##copy(cublasHandle_t, int n, const Type* x, int x_increment,     \
-                                        Type* y, int y_increment,                                  \
+    cublasStatus_t cublas##letter##copy(cublasHandle_t handle, int n, const Type* x,               \
+                                        int x_increment, Type* y, int y_increment,                 \
                                         flash::simt::SourceLocation location) {                    \
-        caller = location;                                                                         \
+        const AtWork at_work(handle, location);                                                    \
         Vector<Type> X;                                                                            \
         return status_of(read(x, n, x_increment, X) && write<Type>(y, y_increment, X));            \
     }                                                                                              \
     cublasStatus_t cublas##letter##dot(cublasHandle_t handle, int n, const Type* x,                \
                                        int x_increment, const Type* y, int y_increment,            \
                                        Type* result, flash::simt::SourceLocation location) {       \
-        caller = location;                                                                         \
+        const AtWork at_work(handle, location);                                                    \
         Vector<Type> X, Y;                                                                         \
         return read(x, n, x_increment, X) && read(y, n, y_increment, Y)                            \
                    ? give<Type>(handle, X.dot(Y), result)                                          \
@@ -322,7 +330,7 @@ cublasStatus_t gemv(cublasHandle_t handle, cublasOperation_t op, int m, int n, c
     cublasStatus_t cublas##letter##nrm2(cublasHandle_t handle, int n, const Type* x,               \
                                         int increment, Type* result,                               \
                                         flash::simt::SourceLocation location) {                    \
-        caller = location;                                                                         \
+        const AtWork at_work(handle, location);                                                    \
         Vector<Type> X;                                                                            \
         return read(x, n, increment, X) ? give<Type>(handle, X.norm(), result)                     \
                                         : CUBLAS_STATUS_EXECUTION_FAILED;                          \
@@ -330,7 +338,7 @@ cublasStatus_t gemv(cublasHandle_t handle, cublasOperation_t op, int m, int n, c
     cublasStatus_t cublas##letter##asum(cublasHandle_t handle, int n, const Type* x,               \
                                         int increment, Type* result,                               \
                                         flash::simt::SourceLocation location) {                    \
-        caller = location;                                                                         \
+        const AtWork at_work(handle, location);                                                    \
         Vector<Type> X;                                                                            \
         return read(x, n, increment, X) ? give<Type>(handle, X.template lpNorm<1>(), result)       \
                                         : CUBLAS_STATUS_EXECUTION_FAILED;                          \

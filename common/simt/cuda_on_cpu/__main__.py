@@ -38,8 +38,7 @@ the kernels of a file that has none.
 FILES = {"run": "the program's files; the first names it", "check": "each is one by itself"}
 NOTES = f"""\
 __CUDACC__ is 1, and in kernels __CUDA_ARCH__ is 800; __NVCC__ is not defined.
-Not supported: textures, CUB, cuRAND, kernels that launch kernels, and what
-docs/simt_reference.md lists.
+Not supported: textures, CUB, and what docs/simt_reference.md lists.
 
 Options of nvcc (-arch, -O3, -std=, -lcublas ...) are taken; those that say how to compile mean
 nothing here.

@@ -105,6 +105,10 @@ class Program:
         ]
         return path.suffix == ".c" and any((HEADERS / name).is_file() for name in found)
 
+    def uses_openmp(self) -> bool:
+        """Who includes this asks nvcc's host compiler for it, too."""
+        return any(re.search(rb"#\s*include\s*<omp\.h>", text) for text in self.texts.values())
+
     def notes(self) -> Iterator[str]:
         """What to know of the files before they run, a line each."""
         for path, one in self.rewritten.items():
@@ -202,8 +206,12 @@ def compile_one(program: Program, mirror: Path, path: Path, target: Path) -> str
     else:
         options.append("-DFLASH_SIMT_ON_DEVICE=0")
     options += program.given
+    # so that an error in a macro of ours is one of the line that uses it
+    options.append("-ftrack-macro-expansion=0")
     language = "c" if path.suffix == ".c" and not is_cuda else "c++"
     standard = OPTIONS[1:] if language == "c" else OPTIONS
+    if program.uses_openmp():
+        options.append("-fopenmp")
     if path.suffix == ".c" and is_cuda:
         standard = [*OPTIONS, "-fpermissive"]
     partial = target.with_suffix(f".{os.getpid()}")
@@ -285,6 +293,8 @@ def link(program: Program, objects: list[Path], target: Path) -> None:
     if any(b"cublas" in text for text in program.texts.values()):
         library.build("flash_simt_cublas")
         libraries.append(library.archive("flash_simt_cublas"))
+    if program.uses_openmp():
+        libraries.append("-fopenmp")
     libraries += program.linked
     libraries += [library.archive("flash_simt"), "-lboost_context", "-ldw", "-pthread", "-lm"]
     partial = target.with_suffix(f".{os.getpid()}")

@@ -39,6 +39,7 @@ WORTH_A_LOOK = re.compile(
     rb"<<\s*<|\basm\b|\b__asm(?:__)?\b|\bextern\b[^;(){}]*__shared__|__shared__\s+extern|static\s+__shared__"
     rb"|__shared__\s+static|\]\s*__(?:host|device)__|__shared__\s+alignas|extern\s*\"C\""
     rb"|[\w&*>]\s+&?\s*(?:threadIdx|blockIdx|blockDim|gridDim)\s*[^.\w\s]"
+    rb"|(?:\.|->)\s*(?:blockDim|gridDim)\b(?!\s*\.)"
     rb"|\b__CUDA_ARCH__\b|inline[^;{}()]*__global__|__global__[^;{}()]*inline"
 )
 # A line end that the file has not. Those of the file keep their numbers by #line.
@@ -620,14 +621,25 @@ class Part:
         last = callee
         while last is not None and last.type in ("qualified_identifier", "template_function"):
             last = last.child_by_field_name("name")
+        if last is not None and self.is_in_kernel(call, last.text):
+            last = None  # a kernel launches itself, before what stands behind it is known
         self.launch_of(
             (callee.start_byte, callee.end_byte),
             (last.start_byte, last.text) if last is not None else None,
             opening.start_byte,
             closing.start_byte,
             (arguments.start_byte, arguments.end_byte),
-            around(call, "function_definition"),
         )
+
+    def is_in_kernel(self, node: Node, name: bytes) -> bool:
+        function = around(node, "function_definition")
+        if function is None:
+            return False
+        own = declarator = function.child_by_field_name("declarator")
+        while own is not None and own.type != "identifier":
+            own = own.child_by_field_name("declarator")
+        _, head = head_of(function, self.source, declarator.start_byte)
+        return own is not None and own.text == name and self.known.macros.of_device(head)
 
     def launch_of(
         self,
@@ -636,17 +648,9 @@ class Part:
         opening: int,
         closing: int,
         arguments: tuple[int, int],
-        function: Node | None,
     ) -> None:
         """`last` is where the callee's own name is, and the name, if it has one."""
         start, end = callee
-        if function is not None:
-            declarator = function.child_by_field_name("declarator")
-            _, head = head_of(function, self.source, declarator.start_byte)
-            if self.known.macros.of_device(head):
-                text = self.refuse("a launch by a kernel; let the host launch it")
-                text = self.same_lines(text, start, closing + 3)
-                return self.replace(start, closing + 3, text)
         at, name = last or (start, None)
         if name in self.known.of_host and not self.is_variable(name):
             said = b"%s is a function of the host; <<<>>> launches __global__ functions" % name
@@ -745,7 +749,7 @@ class Part:
             self.replace(opening, opening + 3, f"->*{SIMT}Configuration(".encode())
             return self.replace(closing, closing + 3, b")")
         last = name.start(1), name[1]
-        self.launch_of((name.start(), end), last, opening, closing, (begin, arguments), None)
+        self.launch_of((name.start(), end), last, opening, closing, (begin, arguments))
 
 
 def has_lambda(arguments: bytes) -> bool:

@@ -43,7 +43,7 @@ TABLE = [
     ),
     (r"thrust(/.*)?|thrust::.*", "this part of Thrust", "use a kernel, or the host"),
     (r"cub(/.*)?", "CUB", "use a kernel; block_sum.cu of docs/examples reduces"),
-    (r"curand\w*(\.h)?", "cuRAND", "fill an array on the host with <random>, and copy it"),
+    (r"curand\w*(\.h)?|CURAND_\w+", "this part of cuRAND", "use a pseudo-random generator of it"),
     (r"cufft\w*(\.h)?", "cuFFT", LIBRARY),
     (r"cusparse\w*(\.h)?", "cuSPARSE", LIBRARY),
     (r"cusolver\w*(\.h)?", "cuSOLVER", LIBRARY),
@@ -66,7 +66,7 @@ TABLE = [
     ),
     (r"cuda/pipeline|pipeline", "cuda::pipeline", "use __pipeline_memcpy_async or plain loads"),
     (r"cuda(/.*)?|cuda::.*", "this part of libcu++", "use CUDA's own functions"),
-    (r"cudaGraph\w*|cudaStream\w*Capture\w*", "CUDA graphs", "launch the kernels one by one"),
+    (r"cudaGraph\w*|cudaStream\w*Capture\w*", "this part of CUDA graphs", "capture a stream"),
     (r"cudaIpc\w*|cudaMemPool\w*|cudaExternal\w*", "this kind of memory", "use cudaMalloc"),
     (
         r"cudaGraphics\w*|cudaGL\w*|G[Ll]\w*(/.*)?|gl(ut)?[A-Z]\w*|cuda_gl_interop\.h|vulkan(/.*)?|EGL(/.*)?"

@@ -34,6 +34,7 @@
 #include "common/simt/language/bits.hpp"
 #include "common/simt/language/copies.hpp"
 #include "common/simt/language/device.hpp"
+#include "common/simt/language/graphs.hpp"
 #include "common/simt/language/math.hpp"
 #include "common/simt/language/memory_hints.hpp"
 #include "common/simt/language/occupancy.hpp"

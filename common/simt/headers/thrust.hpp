@@ -304,21 +304,18 @@ template <class... Its> auto raw(const zip_iterator<tuple<Its...>>& at) {
 /// Messages name the kernel.
 template <class Work> __global__ void thrust_algorithm(Work work) { work(); }
 
-/// A kernel of one thread. Its result comes by memory of the device. A stream adds nothing: a
-/// launch returns when its kernel has ended.
-template <class Work> auto on_device(cudaStream_t /*stream*/, Work work) {
+/// A kernel of one thread. Its result comes by memory of the device.
+template <class Work> auto on_device(cudaStream_t stream, Work work) {
     using Result = decltype(work());
-    const auto place = flash::simt::SourceLocation::here();
-    const auto start = [&](auto* kernel, const auto& parameter) {
-        flash::simt::launch(flash::simt::SharedLimit::as_it_is, kernel, flash::Grid(1, place), 1, 0,
-                            parameter);
-    };
+    const flash::simt::Configuration launch(1, 1, 0, stream);
     if constexpr (std::is_void_v<Result>) {
-        start(thrust_algorithm<Work>, work);
+        launch.launch(thrust_algorithm<Work>, work);
+        cudaStreamSynchronize(stream); // an algorithm is over when it returns
     } else {
         const device_ptr<Result> to = device_malloc<Result>(1);
         const auto store = [=, at = to.get()] { *at = work(); };
-        start(thrust_algorithm<decltype(store)>, store);
+        launch.launch(thrust_algorithm<decltype(store)>, store);
+        cudaStreamSynchronize(stream);
         alignas(Result) char found[sizeof(Result)]; // iterators have no constructor of nothing
         cudaMemcpy(found, to.get(), sizeof found, cudaMemcpyDeviceToHost);
         device_free(to);

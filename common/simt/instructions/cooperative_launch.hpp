@@ -31,10 +31,16 @@ void meet_blocks(SourceLocation location);
 template <class... Parameters>
 cudaError_t launch_by_address(SourceLocation location, void (*kernel)(Parameters...), dim3 grid,
                               dim3 block, void** arguments, size_t bytes = 0,
-                              cudaStream_t = nullptr) {
+                              cudaStream_t stream = nullptr) {
     [&]<size_t... i>(std::index_sequence<i...>) {
-        launch(SharedLimit::as_it_is, kernel, Grid(grid, location), block, bytes,
-               *static_cast<std::remove_cvref_t<Parameters>*>(arguments[i])...);
+        const auto call = [=](auto... values) {
+            on_stream(stream, [=] {
+                launch(SharedLimit::as_it_is, kernel, Grid(grid, location), block, bytes,
+                       values...);
+                return cudaSuccess;
+            });
+        };
+        call(*static_cast<std::remove_cvref_t<Parameters>*>(arguments[i])...);
     }
     (std::index_sequence_for<Parameters...>());
     return cudaSuccess;
@@ -53,6 +59,73 @@ cudaError_t launch_cooperatively(SourceLocation location, void (*kernel)(Paramet
 }
 
 } // namespace flash::simt
+
+// What a launch may say of itself beside its sizes. Blocks of one SM that begin early, priorities
+// and the like change nothing here.
+enum cudaLaunchAttributeID {
+    cudaLaunchAttributeIgnore,
+    cudaLaunchAttributeAccessPolicyWindow,
+    cudaLaunchAttributeCooperative,
+    cudaLaunchAttributeSynchronizationPolicy,
+    cudaLaunchAttributeClusterDimension,
+    cudaLaunchAttributeClusterSchedulingPolicyPreference,
+    cudaLaunchAttributeProgrammaticStreamSerialization,
+    cudaLaunchAttributeProgrammaticEvent,
+    cudaLaunchAttributePriority,
+    cudaLaunchAttributePreferredSharedMemoryCarveout = 14
+};
+union cudaLaunchAttributeValue {
+    char pad[64];
+    int cooperative;
+    struct {
+        unsigned x, y, z;
+    } clusterDim;
+    int programmaticStreamSerializationAllowed;
+    int priority;
+    unsigned sharedMemCarveout;
+};
+struct cudaLaunchAttribute {
+    cudaLaunchAttributeID id;
+    cudaLaunchAttributeValue val;
+};
+struct cudaLaunchConfig_t {
+    dim3 gridDim_, blockDim_; // as members of these names are called when a file is rewritten
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    cudaLaunchAttribute* attrs;
+    unsigned numAttrs;
+};
+
+namespace flash::simt {
+
+/// Of one attribute: 1 where a launch has it switched on.
+bool has_attribute(const cudaLaunchConfig_t& config, cudaLaunchAttributeID id);
+/// Throws Unsupported where it asks for clusters of several blocks.
+void require_no_clusters(const cudaLaunchConfig_t& config, SourceLocation location);
+
+/// A configuration, and where the launch stands that has it.
+struct LaunchConfig {
+    const cudaLaunchConfig_t* config;
+    SourceLocation location;
+    LaunchConfig(const cudaLaunchConfig_t* given, SourceLocation place = SourceLocation::here())
+        : config(given), location(place) {}
+};
+
+} // namespace flash::simt
+
+template <class... Parameters>
+cudaError_t cudaLaunchKernelEx(flash::simt::LaunchConfig given, void (*kernel)(Parameters...),
+                               std::type_identity_t<Parameters>... arguments) {
+    const cudaLaunchConfig_t& config = *given.config;
+    flash::simt::require_no_clusters(config, given.location);
+    void* addresses[sizeof...(Parameters) + 1] = {
+        const_cast<void*>(static_cast<const volatile void*>(&arguments))...};
+    const auto launch = flash::simt::has_attribute(config, cudaLaunchAttributeCooperative)
+                            ? flash::simt::launch_cooperatively<Parameters...>
+                            : flash::simt::launch_by_address<Parameters...>;
+    return launch(given.location, kernel, config.gridDim_, config.blockDim_, addresses,
+                  config.dynamicSmemBytes, config.stream);
+}
 
 // Programs write (void*)kernel, and with the cast the kernel's parameters would be lost: these take
 // the cast away.

@@ -11,14 +11,16 @@
 
 inline cudaError_t
 cudaMemcpyAsync(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind,
-                cudaStream_t = nullptr,
+                cudaStream_t stream = nullptr,
                 flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
-    return cudaMemcpy(destination, source, bytes, kind, location);
+    return flash::simt::on_stream(
+        stream, [=] { return cudaMemcpy(destination, source, bytes, kind, location); });
 }
 inline cudaError_t
-cudaMemsetAsync(void* destination, int byte, size_t bytes, cudaStream_t = nullptr,
+cudaMemsetAsync(void* destination, int byte, size_t bytes, cudaStream_t stream = nullptr,
                 flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
-    return cudaMemset(destination, byte, bytes, location);
+    return flash::simt::on_stream(stream,
+                                  [=] { return cudaMemset(destination, byte, bytes, location); });
 }
 inline cudaError_t
 cudaMemcpyPeer(void* destination, int, const void* source, int, size_t bytes,
@@ -27,23 +29,29 @@ cudaMemcpyPeer(void* destination, int, const void* source, int, size_t bytes,
 }
 inline cudaError_t
 cudaMemcpyPeerAsync(void* destination, int, const void* source, int, size_t bytes,
-                    cudaStream_t = nullptr,
+                    cudaStream_t stream = nullptr,
                     flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
-    return cudaMemcpy(destination, source, bytes, cudaMemcpyDeviceToDevice, location);
+    return flash::simt::on_stream(stream, [=] {
+        return cudaMemcpy(destination, source, bytes, cudaMemcpyDeviceToDevice, location);
+    });
 }
 template <class Symbol>
 cudaError_t cudaMemcpyToSymbolAsync(
     const Symbol& symbol, const void* source, size_t bytes, size_t offset, cudaMemcpyKind kind,
-    cudaStream_t = nullptr,
+    cudaStream_t stream = nullptr,
     flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
-    return cudaMemcpyToSymbol(symbol, source, bytes, offset, kind, location);
+    return flash::simt::on_stream(stream, [=, &symbol] {
+        return cudaMemcpyToSymbol(symbol, source, bytes, offset, kind, location);
+    });
 }
 template <class Symbol>
 cudaError_t cudaMemcpyFromSymbolAsync(
     void* destination, const Symbol& symbol, size_t bytes, size_t offset, cudaMemcpyKind kind,
-    cudaStream_t = nullptr,
+    cudaStream_t stream = nullptr,
     flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
-    return cudaMemcpyFromSymbol(destination, symbol, bytes, offset, kind, location);
+    return flash::simt::on_stream(stream, [=, &symbol] {
+        return cudaMemcpyFromSymbol(destination, symbol, bytes, offset, kind, location);
+    });
 }
 
 /// Rows of `width` bytes, a pitch apart.
@@ -57,16 +65,19 @@ cudaMemset2D(void* destination, size_t pitch, int byte, size_t width, size_t hei
 inline cudaError_t
 cudaMemcpy2DAsync(void* destination, size_t destination_pitch, const void* source,
                   size_t source_pitch, size_t width, size_t height, cudaMemcpyKind kind,
-                  cudaStream_t = nullptr,
+                  cudaStream_t stream = nullptr,
                   flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
-    return cudaMemcpy2D(destination, destination_pitch, source, source_pitch, width, height, kind,
-                        location);
+    return flash::simt::on_stream(stream, [=] {
+        return cudaMemcpy2D(destination, destination_pitch, source, source_pitch, width, height,
+                            kind, location);
+    });
 }
 inline cudaError_t
 cudaMemset2DAsync(void* destination, size_t pitch, int byte, size_t width, size_t height,
-                  cudaStream_t = nullptr,
+                  cudaStream_t stream = nullptr,
                   flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
-    return cudaMemset2D(destination, pitch, byte, width, height, location);
+    return flash::simt::on_stream(
+        stream, [=] { return cudaMemset2D(destination, pitch, byte, width, height, location); });
 }
 
 namespace flash::simt {

@@ -42,6 +42,10 @@ struct HostCall;
 void copy_memory(const HostCall& call, void* destination, const void* source, size_t bytes,
                  cudaMemcpyKind kind);
 
+/// `count` elements of 1, 2 or 4 bytes of the device, set to a value.
+void fill_memory(const HostCall& call, void* memory, unsigned value, unsigned element_bytes,
+                 size_t count);
+
 } // namespace flash::simt
 
 // A macro, because only the preprocessor can quote the argument.
@@ -79,5 +83,5 @@ cudaError_t cudaMemcpy(void* destination, const void* source, size_t bytes, cuda
 cudaError_t cudaMemset(void* destination, int byte, size_t bytes,
                        flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
 
-// A launch returns when its kernel has ended.
-inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+// A launch returns when its kernel has ended; what counts is what a program may know of that.
+cudaError_t cudaDeviceSynchronize();

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 
+#include "common/simt/language/cuda_runtime.hpp"
 #include "common/simt/language/errors.hpp"
 
 struct cudaUUID_t {
@@ -147,7 +148,7 @@ inline cudaError_t cudaDeviceDisablePeerAccess(int) {
 }
 
 // Choices that change nothing here: a kernel may take the stack, the cache and the memory it wants.
-inline cudaError_t cudaDeviceReset() { return cudaSuccess; }
+inline cudaError_t cudaDeviceReset() { return cudaDeviceSynchronize(); }
 inline cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
 inline cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
@@ -165,5 +166,5 @@ inline cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit) {
     return cudaSuccess;
 }
 // the names of CUDA's first years
-inline cudaError_t cudaThreadExit() { return cudaSuccess; }
-inline cudaError_t cudaThreadSynchronize() { return cudaSuccess; }
+inline cudaError_t cudaThreadExit() { return cudaDeviceSynchronize(); }
+inline cudaError_t cudaThreadSynchronize() { return cudaDeviceSynchronize(); }

@@ -15,6 +15,7 @@
 
 #include "common/simt/language/launch.hpp"
 #include "common/simt/language/shared_addresses.hpp"
+#include "common/simt/language/streams.hpp"
 
 namespace flash::simt {
 
@@ -39,10 +40,20 @@ struct Configuration {
     dim3 grid, block;
     size_t smem_bytes;
     SourceLocation location;
-    // A stream adds nothing: a launch returns when its kernel has ended.
-    Configuration(dim3 blocks, dim3 threads, size_t bytes = 0, const void* /*stream*/ = nullptr,
+    const void* stream;
+    Configuration(dim3 blocks, dim3 threads, size_t bytes = 0, const void* of = nullptr,
                   SourceLocation place = SourceLocation::here())
-        : grid(blocks), block(threads), smem_bytes(bytes), location(place) {}
+        : grid(blocks), block(threads), smem_bytes(bytes), location(place), stream(of) {}
+
+    /// Launches a kernel, now or with the graph that captures the stream.
+    template <class... Parameters, class... Arguments>
+    void launch(void (*kernel)(Parameters...), Arguments... arguments) const {
+        on_stream(stream, [=, own = *this]() mutable {
+            simt::launch(SharedLimit::as_it_is, kernel, Grid(own.grid, own.location), own.block,
+                         own.smem_bytes, arguments...);
+            return cudaSuccess;
+        });
+    }
 
     /// For `kernel->*Configuration(...)(arguments...)`.
     template <class... Arguments> auto operator()(Arguments&&... arguments) const {
@@ -53,10 +64,7 @@ struct Configuration {
     template <class... Parameters>
     void call(std::pair<void (*)(Parameters...), std::tuple<Parameters...>> whole) const {
         std::apply(
-            [&](auto&... arguments) {
-                launch(SharedLimit::as_it_is, whole.first, Grid(grid, location), block, smem_bytes,
-                       passed<Parameters>(arguments)...);
-            },
+            [&](auto&... arguments) { launch(whole.first, passed<Parameters>(arguments)...); },
             whole.second);
     }
 };
@@ -67,9 +75,7 @@ template <class... Parameters> struct Configured {
     Configuration configuration;
 
     void operator()(std::type_identity_t<Parameters>... arguments) const {
-        const Grid grid(configuration.grid, configuration.location);
-        launch(SharedLimit::as_it_is, kernel, grid, configuration.block, configuration.smem_bytes,
-               passed<Parameters>(arguments)...);
+        configuration.launch(kernel, passed<Parameters>(arguments)...);
     }
 };
 

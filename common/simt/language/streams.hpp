@@ -1,10 +1,13 @@
-// Streams and events. Every call and every launch is over when it returns, so a stream is a name
-// and waits for nothing, and an event holds the time at which it was recorded: between two of them
-// passes the time that this computer took, not a GPU's.
+// Streams and events. Every call and every launch is over when it returns, unless a graph captures
+// it. What orders them on a GPU is kept by machine/stream_order.hpp. An event holds the time at
+// which it was recorded: between two of them passes the time that this computer took, not a GPU's.
 #pragma once
+
+#include <functional>
 
 #include "common/simt/language/cuda_runtime.hpp"
 #include "common/simt/language/errors.hpp"
+#include "common/simt/machine/stream_order.hpp"
 
 struct CUstream_st;
 struct CUevent_st;
@@ -44,19 +47,31 @@ inline cudaError_t cudaEventCreate(cudaEvent_t* event, unsigned flags = cudaEven
 inline cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
     return cudaEventRecord(event, stream);
 }
-inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
-    return cudaSuccess;
-}
-inline cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* data) {
-    function(data);
-    return cudaSuccess;
-}
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+inline cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+inline cudaError_t cudaStreamQuery(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data);
 inline cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t function,
                                          void* data, unsigned) {
+    const flash::simt::HostOnStream at_work(stream);
     function(stream, cudaSuccess, data);
     return cudaSuccess;
 }
+
+namespace flash::simt {
+
+/// What a stream is given while it is captured; false: it is not.
+bool captured(const void* stream, std::function<void()> work);
+
+/// A call for a stream.
+template <class Work> cudaError_t on_stream(const void* stream, Work work) {
+    if (captured(stream, work)) {
+        return cudaSuccess;
+    }
+    const OnStream at_hand(stream);
+    return work();
+}
+
+} // namespace flash::simt

@@ -17,6 +17,7 @@
 #include "common/error.hpp"
 #include "common/simt/machine/fault.hpp"
 #include "common/simt/machine/simt_options.hpp"
+#include "common/simt/machine/stream_order.hpp"
 #include "common/simt/machine/symbols.hpp"
 
 namespace flash::simt {
@@ -259,13 +260,14 @@ DeviceMemory::DeviceMemory(size_t bytes, Kind kind) : bytes_(bytes), kind_(kind)
     }
     std::fill_n(table.begin() + static_cast<std::ptrdiff_t>(first), wanted, this);
     taken_bytes += is_counted ? bytes : 0;
-    if (kind != Kind::heap) {            // which does so when it gives some
+    if (kind == Kind::device || kind == Kind::harness) { // the heap does so when it gives some
         std::memset(data_, 0xff, bytes); // NaN in every type: a GPU's fresh memory is not zero
-    }
+    } // but pages that the host reaches, too, come from its system
     declare(0, bytes, "a buffer in global memory");
 }
 
 DeviceMemory::~DeviceMemory() {
+    forget_touches(data_, bytes_);
     const std::lock_guard lock(owners_mutex);
     std::ranges::replace(owners(), this, nullptr);
     tracked().erase(this);

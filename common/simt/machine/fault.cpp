@@ -45,6 +45,8 @@ bool stands_between(const SourceLine& barrier, const ThreadAction& one, const Th
 
 const char* name_of(FaultKind kind) {
     switch (kind) {
+    case FaultKind::unordered_streams:
+        return "unordered_streams";
     case FaultKind::host_misuse:
         return "host_misuse";
     case FaultKind::launch:

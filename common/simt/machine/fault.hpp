@@ -13,6 +13,7 @@
 namespace flash::simt {
 
 enum class FaultKind {
+    unordered_streams,    // works of two streams at one place, and nothing orders them
     host_misuse,          // a call or an access of the host that CUDA does not allow
     launch,               // a grid, block or amount of shared memory that no GPU of the kind takes
     out_of_bounds,        // memory that the block or the grid does not have

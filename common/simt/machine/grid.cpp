@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -18,6 +19,7 @@
 #include "common/simt/machine/observer_factory.hpp"
 #include "common/simt/machine/printing.hpp"
 #include "common/simt/machine/run_log.hpp"
+#include "common/simt/machine/stream_order.hpp"
 #include "common/simt/machine/symbols.hpp"
 #include "common/simt/machine/traps.hpp"
 #include "common/simt/machine/watchdog.hpp"
@@ -56,6 +58,10 @@ void check(const Launch& launch, const Kernel& kernel) {
         run_log().add_last(fault);
         throw fault;
     };
+    if (kernel.mangled.find("4_FUN") != std::string::npos) { // as a pointer calls a lambda
+        refuse("it is a lambda expression of the host; only __global__ functions are launched (a "
+               "GPU says: invalid device function)");
+    }
     if (volume(launch.grid) == 0 || volume(launch.block) == 0) {
         refuse("a grid of " + sizes(launch.grid) + " blocks of " + sizes(launch.block) +
                " threads is empty");
@@ -163,20 +169,23 @@ class GridProgress {
     void tell(uint64_t begun) {
         const std::chrono::duration<double> time = Clock::now() - begin_;
         if (begun % look_every == 0 && time.count() >= next_) {
-            std::fprintf(stderr, "%s: %llu of %llu blocks in %.0f seconds\n", kernel_.name.c_str(),
-                         static_cast<unsigned long long>(begun),
-                         static_cast<unsigned long long>(blocks_), time.count());
+            const bool is_first = !std::exchange(told_, true);
+            std::fprintf(stderr, "%s: %llu of %llu blocks in %.0f seconds%s\n",
+                         kernel_.name.c_str(), static_cast<unsigned long long>(begun),
+                         static_cast<unsigned long long>(blocks_), time.count(),
+                         is_first ? "; --sample 64 (FLASH_SIMT_SAMPLE=64) runs but 64" : "");
             next_ = 2 * time.count();
         }
     }
 
   private:
     using Clock = std::chrono::steady_clock;
-    static constexpr uint64_t look_every = 1024;
+    static constexpr uint64_t look_every = 16;
 
     const Kernel& kernel_;
     uint64_t blocks_;
     Clock::time_point begin_ = Clock::now();
+    bool told_ = false;
     double next_ = 20; // seconds
 };
 
@@ -188,6 +197,31 @@ struct Outcome {
     std::optional<Fault> fault;                    // that ended the launch
     std::vector<std::pair<uint64_t, Fault>> found; // by turn: what did not
 };
+
+/// A launch by a kernel, with its own copy of the parameters: in CUDA bytes are all they may be. It
+/// is done when the grid has ended that has launched it, which is one of the orders that a GPU may
+/// choose.
+class LaunchByKernel {
+  public:
+    explicit LaunchByKernel(const Launch& launch)
+        : launch_(launch), parameters_(launch.context_bytes / sizeof(Line) + 1) {
+        std::memcpy(parameters_.data(), launch.context, launch.context_bytes);
+    }
+    void run() {
+        launch_.context = parameters_.data();
+        simt::run(launch_);
+    }
+
+  private:
+    struct alignas(64) Line {
+        char bytes[64];
+    };
+    Launch launch_;
+    std::vector<Line> parameters_;
+};
+
+std::mutex launches_mutex;                       // of several blocks
+std::vector<LaunchByKernel> launches_by_kernels; // of the grid that runs
 
 /// Watched blocks run one after the other, so that the first fault is always the same, and because
 /// what one has done to global memory may race with what another one does.
@@ -297,18 +331,23 @@ size_t shared_memory_limit(bool for_hopper) {
     return static_cast<size_t>(for_hopper ? 227 : options().shared_kib) << 10;
 }
 
+std::unique_lock<std::mutex> take_turn() {
+    const bool in_kernel = running_block != nullptr; // whose launch has it
+    return in_kernel ? std::unique_lock<std::mutex>() : std::unique_lock(turn_of_launch);
+}
+
 void run(const Launch& launch) {
     if (running_block != nullptr) {
         const RuntimeCode runtime;
-        current_block().refuse(FaultKind::launch,
-                               "a kernel launches a kernel; the SIMT backend has no such dynamic "
-                               "parallelism",
-                               "a launch", launch.location,
-                               "launch it from the host, or call it as a __device__ function");
+        const std::lock_guard lock(launches_mutex);
+        launches_by_kernels.emplace_back(launch);
+        return;
     }
-    const std::lock_guard turn(turn_of_launch);
+    std::unique_lock turn(turn_of_launch);
+    launches_by_kernels.clear();
     const Kernel& kernel = kernel_at(launch.kernel);
-    const DetectorOn detector(run_log().begin_launch(kernel.name));
+    const RunLog::Watched watched = run_log().begin_launch(kernel.name);
+    const DetectorOn detector(watched == RunLog::Watched::yes);
     check(launch, kernel);
 
     const Options& chosen = options();
@@ -326,6 +365,10 @@ void run(const Launch& launch) {
     if (sample.is_partial() && run_log().add_sample(kernel.name)) {
         std::fprintf(stderr, "%s: %s\n", kernel.name.c_str(), sample.text().c_str());
     }
+    if (sample.is_partial() && watched == RunLog::Watched::no_more && !chosen.count) {
+        return; // its result would be none either
+    }
+    begin_stream_work(kernel.name + ", launched", LocationId::of(launch.location));
     Outcome outcome = run_blocks(launch, kernel, sample);
     if (sample.is_partial()) {
         forget_writes(); // what the others would have written
@@ -338,6 +381,11 @@ void run(const Launch& launch) {
     }
     if (observed) {
         observer_factory->end_launch(launch, kernel);
+    }
+    std::vector<LaunchByKernel> more = std::exchange(launches_by_kernels, {});
+    turn.unlock();
+    for (LaunchByKernel& one : more) {
+        one.run();
     }
 }
 

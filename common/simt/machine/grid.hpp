@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 
 #include "common/simt/machine/dim3.hpp"
 #include "common/simt/machine/source_location.hpp"
@@ -43,8 +44,12 @@ inline constexpr int blocks_per_sm = 32;
 int resident_blocks(bool for_hopper, int threads, size_t smem_bytes);
 uint64_t resident_blocks(const Launch& launch, const Kernel& kernel);
 
-/// Runs all blocks and returns when they have ended. Throws Fault when the launch or the kernel is
-/// wrong.
+/// Runs all blocks and returns when they have ended, and after them those that they have launched,
+/// in the same order. Called by a kernel, it returns at once. Throws Fault when a launch or a
+/// kernel is wrong.
 void run(const Launch& launch);
+
+/// While it is held no launch is at work: host threads may copy while others launch.
+std::unique_lock<std::mutex> take_turn();
 
 } // namespace flash::simt

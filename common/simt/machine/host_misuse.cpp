@@ -41,6 +41,8 @@ void host_doubt(const std::string& call, const std::string& what, LocationId ori
     run_log().add_warning(std::move(doubt));
 }
 
+constinit Report* report_before_abort = nullptr;
+
 void end_program(const Fault& fault) noexcept {
     std::rethrow_exception(std::make_exception_ptr(fault));
 }

@@ -17,4 +17,8 @@ void host_doubt(const std::string& call, const std::string& what, LocationId ori
 /// Of code that no exception may leave: the program ends as by one that nobody catches.
 [[noreturn]] void end_program(const Fault& fault) noexcept;
 
+/// The program is about to abort: says what was found so far. Null where nobody asks for it.
+using Report = void();
+extern constinit Report* report_before_abort;
+
 } // namespace flash::simt

@@ -43,17 +43,19 @@ uint64_t sum(const std::vector<KernelRuns>& kernels, Number KernelRuns::*number)
 
 FaultKey key_of(const Fault& fault) { return {fault.kind, fault.where.origin, fault.other.origin}; }
 
-bool RunLog::begin_launch(const std::string& kernel) {
+RunLog::Watched RunLog::begin_launch(const std::string& kernel) {
     const std::lock_guard lock(mutex_);
     auto found = std::ranges::find(kernels_, kernel, &KernelRuns::name);
     if (found == kernels_.end()) {
         found = kernels_.insert(found, KernelRuns{kernel});
     }
     const Options& chosen = options();
-    const bool watched = chosen.detect && is_named(kernel, chosen.kernel) &&
-                         (chosen.launches == 0 || found->watched < chosen.launches);
+    const bool enough = chosen.launches != 0 && found->watched >= chosen.launches;
+    const Watched watched = !chosen.detect || !is_named(kernel, chosen.kernel) ? Watched::no
+                            : enough                                           ? Watched::no_more
+                                                                               : Watched::yes;
     ++found->launches;
-    found->watched += watched ? 1 : 0;
+    found->watched += watched == Watched::yes ? 1 : 0;
     return watched;
 }
 

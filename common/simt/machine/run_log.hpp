@@ -31,8 +31,9 @@ constexpr int out_of_time = SIGXCPU;
 
 class RunLog {
   public:
-    /// A launch of `kernel` begins; true when the detector watches it, as options() say.
-    bool begin_launch(const std::string& kernel);
+    /// A launch of `kernel` begins: whether the detector watches it, as options() say.
+    enum class Watched { no, yes, no_more };
+    Watched begin_launch(const std::string& kernel);
 
     /// Of the launch that has begun a sample of the blocks runs; true for the first one of
     /// `kernel`.

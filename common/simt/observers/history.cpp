@@ -24,6 +24,7 @@ Shadow::~Shadow() {
     if (list_ != nullptr) {
         const std::lock_guard lock(list_->mutex);
         std::erase(list_->all, this);
+        std::erase(list_->touched, this);
     }
     munmap(cells_, 4 * words_ * sizeof(Cell));
 }

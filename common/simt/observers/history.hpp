@@ -58,6 +58,7 @@ class Shadow;
 struct Shadows {
     std::mutex mutex;
     std::vector<Shadow*> all;
+    std::vector<Shadow*> touched; // by this launch
 
     /// Calls `use(cell)` with each cell.
     // returns how many words they have
@@ -105,7 +106,22 @@ class Shadow final : public Buffer::Notes {
         }
     }
 
+    /// Calls `use(first byte, cells)` with the cells of each word: one, or four.
+    template <class Use> void visit_words(Use use) const {
+        for (size_t word = 0; word < words_; ++word) {
+            std::array<Cell, 4> cells{cells_[word]};
+            const size_t count = cells[0].apart != 0 ? 4 : 1;
+            for (size_t byte = 1; byte < count; ++byte) {
+                cells[byte] = cells_[byte * words_ + word];
+            }
+            use(begin_ + 4 * word, std::span(cells.data(), count));
+        }
+    }
+
+    const char* begin() const { return begin_; }
     size_t words() const { return words_; }
+
+    bool touched = false; // by this launch
 
     void clear();
 

@@ -6,6 +6,7 @@
 
 #include "common/simt/machine/block.hpp"
 #include "common/simt/machine/host_misuse.hpp"
+#include "common/simt/machine/stream_order.hpp"
 #include "common/simt/machine/symbols.hpp"
 
 namespace flash::simt {
@@ -58,6 +59,10 @@ void check_host_access(const void* address, size_t bytes, AccessKind kind,
         if (!may_be_of_device(address)) {
             return;
         }
+    }
+    if (works_are_pending && reserved.contains(address)) {
+        touch_by_host(static_cast<const char*>(address), bytes, kind != AccessKind::load,
+                      LocationId::of_code(return_address, executable().load_address));
     }
     if (const auto name = name_on_device(address)) {
         end_program(host_misuse("the host",

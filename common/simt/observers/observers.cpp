@@ -45,6 +45,9 @@ class Watch final : public ObserverFactory {
     }
 
     void end_launch(const Launch& launch, const Kernel& kernel) override {
+        if (options().detect) {
+            past_.tell_touches();
+        }
         if (counted_.empty()) {
             return;
         }

@@ -1,10 +1,16 @@
 #include "common/simt/observers/race.hpp"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <new>
+#include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "common/simt/machine/block.hpp"
+#include "common/simt/machine/stream_order.hpp"
 
 namespace flash::simt {
 
@@ -26,7 +32,11 @@ Shadow* GlobalPast::shadow_of(const Buffer& buffer) {
         buffer.notes =
             std::make_unique<Shadow>(buffer.begin - before, buffer.bytes() + before, &shadows);
     }
-    return static_cast<Shadow*>(buffer.notes.get());
+    auto* const shadow = static_cast<Shadow*>(buffer.notes.get());
+    if (!std::exchange(shadow->touched, true)) {
+        shadows.touched.push_back(shadow);
+    }
+    return shadow;
 }
 
 void GlobalPast::begin_launch() {
@@ -35,6 +45,49 @@ void GlobalPast::begin_launch() {
     signals.clear();
     any_signals = false;
     old_writes = writes.end();
+    for (Shadow* const shadow : std::exchange(shadows.touched, {})) {
+        shadow->touched = false;
+    }
+}
+
+void GlobalPast::tell_touches() {
+    const auto touch = [this](const Cell& cell) -> std::optional<Touch> {
+        if (cell.write != 0 && !is_old(writes.all()[cell.write / 32])) {
+            return Touch::writes;
+        }
+        const Reads& since = histories[cell.since / 32];
+        const bool any = cell.since != 0 && since.last.block != 0 && !is_old(since.last);
+        return !any ? std::nullopt
+                    : std::optional(since.atomics != 0 ? Touch::updates : Touch::reads);
+    };
+    for (const Shadow* const shadow : shadows.touched) {
+        if (!touches_matter(shadow->begin())) {
+            continue;
+        }
+        std::map<Touch, std::vector<std::span<const char>>> places;
+        Cell last;
+        std::optional<Touch> how; // of it
+        shadow->visit_words([&](const char* place, std::span<const Cell> cells) {
+            const size_t bytes = 4 / cells.size();
+            for (const Cell& cell : cells) {
+                if (cell.write / 32 != last.write / 32 || cell.since / 32 != last.since / 32) {
+                    how = touch(last = cell);
+                }
+                if (how) {
+                    auto& alike = places[*how];
+                    if (!alike.empty() && std::to_address(alike.back().end()) == place) {
+                        alike.back() = {alike.back().data(), alike.back().size() + bytes};
+                    } else {
+                        alike.emplace_back(place, bytes);
+                    }
+                }
+                place += bytes;
+            }
+        });
+        for (const auto& [how_of_all, all] : places) {
+            touch_by_work(all, how_of_all);
+        }
+    }
 }
 
 RaceDetector::RaceDetector(GlobalPast& past, const Block& runner)

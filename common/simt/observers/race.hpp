@@ -65,6 +65,9 @@ struct GlobalPast {
 
     void begin_launch();
     Shadow* shadow_of(const Buffer& buffer);
+    /// What this launch has done to memory, for the order of streams. Only what it has touched is
+    /// visited.
+    void tell_touches();
     bool is_old(const Access& access) const { return access.block < first_block; }
     uint3 index_of(const Access& access) const { return begun[access.block - first_block]; }
 };

@@ -1,5 +1,6 @@
 // Runs another program's main with its kernels watched. scripts/simt links with --wrap=main, which
 // calls __wrap_main in the place of main.
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/error.hpp"
+#include "common/simt/machine/host_misuse.hpp"
 #include "common/simt/machine/run_log.hpp"
 #include "common/simt/machine/simt_options.hpp"
 #include "common/simt/machine/watchdog.hpp"
@@ -97,6 +99,10 @@ void make_ready() {
     tallies();
     run_log();
     watchdog().handle_interrupts(finish);
+    report_before_abort = [] {
+        report(128 + SIGABRT);
+        std::signal(SIGABRT, [](int) { _exit(final_code); });
+    };
 }
 
 /// Puts into the log what ends the run; false when it is nothing of ours.
@@ -120,6 +126,7 @@ std::terminate_handler terminate_before;
     if (const std::exception_ptr thrown = std::current_exception(); thrown && note(thrown)) {
         finish(EXIT_FAILURE);
     }
+    report_before_abort();
     terminate_before();
     std::abort();
 }

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -80,6 +81,12 @@ int main(int, char** arguments) {
         std::exit(4);
     } else if (what == "abort") {
         std::abort();
+    } else if (what == "own assert") {
+        flash::launch(count_up, 1, 64, 0, numbers);
+        assert(what.empty());
+    } else if (what == "own exception") {
+        flash::launch(count_in_one_place, 1, 64, 0, numbers); // with keep_going
+        throw std::runtime_error("own");
     }
     std::printf("after\n");
     cudaFree(numbers);

@@ -362,6 +362,17 @@ TEST_CASE("what a watched program prints is not lost, and comes in order") {
     CHECK_THAT(ended.text, ContainsSubstring("the last word\n"));
 }
 
+TEST_CASE("a watched program that aborts has the verdict on its kernels") {
+    const Ended asserted = run_program("own assert");
+    CHECK(asserted.code == 134);
+    CHECK_THAT(asserted.text, ContainsSubstring("no fault found: 1 kernel, 1 launch\n") &&
+                                  ContainsSubstring("Assertion `what.empty()' failed"));
+    const Ended thrown = run_program("own exception", "FLASH_SIMT_KEEP_GOING=1");
+    CHECK(thrown.code == 86);
+    CHECK_THAT(thrown.text, ContainsSubstring("1 fault, 1 warning: 1 kernel, 1 launch\n") &&
+                                ContainsSubstring("what():  own"));
+}
+
 TEST_CASE("a watched program that spins ends with the timeout's code") {
     const Ended ended = run_program("spin", "FLASH_SIMT_TIMEOUT=1");
     CHECK(ended.code == 87);

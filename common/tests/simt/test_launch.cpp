@@ -261,6 +261,12 @@ TEST_CASE("what a worker throws reaches the launch") {
     CHECK(count.values()[0] == 3 * 32);
 }
 
+TEST_CASE("a lambda expression of the host is no kernel") {
+    void (*const lambda)(int*) = [](int* out) { launch(count_threads, 1, 1, 0, out); };
+    CHECK_THAT(fault_of([&] { launch(lambda, 1, 32, 0, static_cast<int*>(nullptr)); }).what(),
+               ContainsSubstring("it is a lambda expression of the host"));
+}
+
 TEST_CASE("a process that has launched kernels can fork, and its child launches kernels") {
     const With chosen({.workers = 3});
     REQUIRE(counted_by(9) == 9 * 32);

@@ -228,9 +228,20 @@ __global__ void fill_heap(char** out, bool with_new) {
 
 // ---- launches in kernels, large locals
 
-__global__ void launch_another(float* out) {
+__global__ void add_one(int* sum, int depth) {
     if (threadIdx.x == 0) {
-        launch(copy, 1, 1, 0, out, out); // inner launch
+        *sum += 1; // inner add
+        if (depth > 0) {
+            launch(add_one, 2, 32, 0, sum, depth - 1);
+        }
+    }
+}
+__global__ void launch_in_turn(int* sum, int wait) {
+    if (threadIdx.x < 3) {
+        launch(add_one, 1, 32, 0, sum, 0);
+    }
+    if (threadIdx.x == 0 && *sum == 0 && wait == 1) {
+        cudaDeviceSynchronize(); // inner wait
     }
 }
 
@@ -639,14 +650,23 @@ TEST_CASE("malloc and new in kernels give memory that is watched") {
                ContainsSubstring("the device heap is full: kernels hold 8 MiB"));
 }
 
-TEST_CASE("a launch inside a kernel is refused") {
+TEST_CASE("a kernel's launches follow it, one after the other") {
     for (const bool detect : {true, false}) {
         const With chosen({.detect = detect});
-        const Buffer<float> out(1);
-        const Fault fault = fault_at("inner launch", FaultKind::launch,
-                                     [&] { launch(launch_another, 1, 32, 0, out.data()); });
-        CHECK_THAT(fault.what(), ContainsSubstring("a kernel launches a kernel"));
+        const Buffer<int> sum(1);
+        launch(launch_in_turn, 1, 32, 0, sum.data(), 0);
+        CHECK(sum.values()[0] == 3);
+        CHECK_THAT(fault_at("inner wait", FaultKind::launch,
+                            [&] { launch(launch_in_turn, 1, 32, 0, Buffer<int>(1).data(), 1); })
+                       .what(),
+                   ContainsSubstring("a kernel waits for its launches"));
+        launch(launch_in_turn, 1, 32, 0, sum.data(), 0);
+        CHECK(sum.values()[0] == 6);
     }
+    const With watched({.detect = true});
+    const Buffer<int> sum(1);
+    fault_at("inner add", FaultKind::race, // of the two blocks that the first one launches
+             [&] { launch(add_one, 1, 32, 0, sum.data(), 1); });
 }
 
 TEST_CASE("1024 threads have 240 KB of local variables each") {

@@ -54,6 +54,33 @@ int main() {
     std::printf("%g\\n", last);
 }
 """
+BY_KERNELS = """#include <cstdio>
+template <class T> __global__ void halve(T* x, int n) {
+    x[blockIdx.x * blockDim.x + threadIdx.x] += n;
+    if (threadIdx.x == 0 && blockIdx.x == 0 && n > 1) {
+        halve<T><<<1, n / 2>>>(x, n / 2);
+    }
+}
+int main() {
+    int* x;
+    cudaMallocManaged(&x, 64 * sizeof *x);
+    halve<<<2, 32>>>(x, 64);
+    cudaDeviceSynchronize();
+    std::printf("%d %d %d\\n", x[0], x[1], x[63]);
+}
+"""
+REPEATED = """#include <cstdio>
+__global__ void count(int* blocks) { atomicAdd(blocks, 1); }
+int main() {
+    int *blocks, seen;
+    cudaMalloc(&blocks, sizeof *blocks);
+    cudaMemset(blocks, 0, sizeof *blocks);
+    for (int i = 0; i < 5; ++i)
+        count<<<100, 1>>>(blocks);
+    cudaMemcpy(&seen, blocks, sizeof seen, cudaMemcpyDeviceToHost);
+    std::printf("%d\\n", seen);
+}
+"""
 CLEARED = """#include <cstdio>
 #include "common/cuda/cuda.hpp"
 __global__ void add(int* a) { a[threadIdx.x] += threadIdx.x; }
@@ -64,6 +91,82 @@ int main() {
     add<<<1, 32>>>(a);
     cudaMemcpy(&last, a + 31, sizeof last, cudaMemcpyDeviceToHost);
     std::printf("%d\\n", last);
+}
+"""
+CUBLAS_OF_A_STREAM = """#include <cublas_v2.h>
+#include <cstdio>
+__global__ void fill(float* x, float v) { x[threadIdx.x] = v; }
+int main() {
+    float *a, *b, *c, sum;
+    cudaMalloc(&a, 64);
+    cudaMalloc(&b, 64);
+    cudaMallocManaged(&c, 64);
+    cudaStream_t own;
+    cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking);
+    cublasHandle_t handle;
+    cublasCreate(&handle);
+    cublasSetStream(handle, own);
+    fill<<<1, 16, 0, own>>>(a, 1);
+    fill<<<1, 16, 0, own>>>(b, 2);
+    const float one = 1, zero = 0;
+    cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 4, 4, 4, &one, a, 4, b, 4, &zero, c, 4);
+    cublasSasum(handle, 16, c, 1, &sum);
+    fill<<<1, 16, 0, own>>>(a, 1);
+    cudaStreamSynchronize(own);
+    printf("%g %g\\n", c[3], sum);
+}
+"""
+STREAMS_OF_THREADS = """#include <cstdio>
+#include <omp.h>
+__global__ void add(int* x) { x[blockIdx.x * 256 + threadIdx.x] += 1; }
+int main() {
+    const int part = 1 << 16;
+    int *a, *b, *host;
+    cudaMalloc(&a, 4 * part * sizeof(int));
+    cudaMalloc(&b, 4 * part * sizeof(int));
+    cudaMallocHost(&host, 4 * part * sizeof(int));
+    for (int i = 0; i < 4 * part; ++i) host[i] = i;
+    #pragma omp parallel num_threads(3)
+    {
+        const int at = omp_get_thread_num() * part;
+        cudaStream_t own;
+        cudaStreamCreate(&own);
+        for (int i = 0; i < 200; ++i) {
+            cudaMemcpyAsync(a + at, host + at, part * 4, cudaMemcpyHostToDevice, own);
+            if (i == 0) add<<<part / 256, 256, 0, own>>>(a + at);
+            cudaMemcpyAsync(b + at, a + at, part * 4, cudaMemcpyDeviceToDevice, own);
+        }
+    }
+    cudaDeviceSynchronize();
+    puts("done");
+}
+"""
+WITH_OPENMP = """#include <cstdio>
+#include <omp.h>
+__global__ void add(int* sum, int by) { atomicAdd(sum, by); }
+int main() {
+    int *sum, host, threads = 0;
+    cudaMalloc(&sum, sizeof *sum);
+    cudaMemset(sum, 0, sizeof *sum);
+    #pragma omp parallel num_threads(4)
+    {
+        #pragma omp atomic
+        threads++;
+        #pragma omp for
+        for (int i = 0; i < 8; ++i) add<<<1, 1>>>(sum, i);
+    }
+    cudaMemcpy(&host, sum, sizeof host, cudaMemcpyDeviceToHost);
+    printf("%d %d\\n", threads, host);
+}
+"""
+ZEROED = """#include <cstdio>
+__global__ void count(int* sum) { atomicAdd(sum, 1); }
+int main() {
+    int* sum;
+    cudaMallocManaged(&sum, sizeof *sum);
+    count<<<1, 32>>>(sum);
+    cudaDeviceSynchronize();
+    printf("%d\\n", *sum);
 }
 """
 CHECK = """#define CHECK(call) do { if (call != cudaSuccess) return 1; } while (0)
@@ -136,6 +239,7 @@ int main() {
     *four = 4;
     by_reference<<<1, 4>>>(a, *four);
     with_default<<<1, 1>>>(*four);
+    cudaDeviceSynchronize();
     printf("%d ", *four);
     cudaMemcpy(h, a, 16, cudaMemcpyDeviceToHost);
     printf("%d %d\\n", h[0], h[3]);
@@ -356,7 +460,6 @@ class Runs(unittest.TestCase):
     def test_what_does_not_run(self):
         for text, code, said in (
             (FOURIER, 88, "a.cu:2: not supported: cuFFT;"),
-            ("\n__global__ void k() { k<<<1, 1>>>(); }", 88, "a.cu:2: not supported: a launch by"),
             ("int main() { return x; }\n", 2, "a.cu:1:21: error: 'x' was not declared"),
             ("__global__ void k() {}\n", 2, "none of the files has a main: a.cu"),
         ):
@@ -375,6 +478,10 @@ class Runs(unittest.TestCase):
     def test_cublas(self):
         done = self.simt("a.cu", a__cu=CUBLAS)
         self.assertEqual(done.stdout, "31 42\n", done.stderr)
+
+    def test_cublas_in_a_stream(self):
+        done = self.simt("a.cu", a__cu=CUBLAS_OF_A_STREAM)
+        self.assertEqual((done.returncode, done.stdout), (0, "8 128\n"), done.stderr)
 
     def run_file(self, name, said):
         done = self.simt(CUDA / name)
@@ -404,8 +511,47 @@ class Runs(unittest.TestCase):
         self.assertEqual(done.returncode, 86, done.stderr)
         self.assertIn("race: two threads, at byte 0 of i\n", done.stderr)
 
+    def test_streams(self):
+        self.run_file("streams.cu", "1024 1025 1 64\n")
+        for macro, wanted in (
+            ("NO_EVENT", "sum, launched at streams.cu:48, reads bytes of a while add, launched at "
+             "streams.cu:40, may still be writing them in another stream"),
+            ("NO_SYNC", "the host at streams.cu:53: it reads host while cudaMemcpyAsync at "
+             "streams.cu:49 may still be writing it; cudaDeviceSynchronize"),
+            ("NO_DEVICE_SYNC", "it reads managed while add, launched at streams.cu:57, may"),
+            ("NON_BLOCKING", "add, launched at streams.cu:57, writes bytes of managed while "
+             "cudaMemcpyAsync at streams.cu:55 may still be writing them in another stream"),
+        ):  # fmt: skip
+            text = (CUDA / "streams.cu").read_text()
+            done = self.simt("streams.cu", "-D", macro, streams__cu=text)
+            self.assertEqual(done.returncode, 86, macro + done.stderr)
+            self.assertIn(wanted, done.stderr)
+
+    def test_an_error_in_a_call_has_the_callers_line(self):
+        text = "int main() {\n    int* a;\n    cudaMalloc(a, 4);\n}\n"
+        done = self.simt("a.cu", a__cu=text)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("a.cu:3:5: error: no matching function for call to 'cuda_malloc", done.stderr)
+        self.assertNotIn("common/simt", done.stderr)
+
+    def test_graphs(self):
+        self.run_file("graphs.cu", "3 0 0\n33 3\n3\n")
+
+    def test_launch_attributes(self):
+        self.run_file("launch_attributes.cu", "33 1\n")
+        done = self.simt(CUDA / "launch_attributes.cu", "-D", "CLUSTERS")
+        self.assertEqual(done.returncode, 88, done.stderr)
+        self.assertIn(".cu:35: not supported: thread block clusters", done.stderr)
+
+    def test_random_numbers(self):
+        self.run_file("random.cu", "1 1\n1 105 1\n")
+        done = self.simt(CUDA / "random.cu", "-D", "TOO_MANY")
+        self.assertEqual(done.returncode, 86, done.stderr)
+        self.assertIn("curandGenerateUniform at ", done.stderr)
+        self.assertIn("numbers, device memory, ends after 1024 bytes", done.stderr)
+
     def test_thrust(self):
-        said = "3 19 100\n9900\n198\n99\n8 1200\n100 4950\n50 100\n199 5 -500\n"
+        said = "3 19 100\n9900\n198\n99\n8 1200\n100 4950\n50 100\n199 5 -500\n300\n"
         done = self.simt(CUDA / "thrust.cu", "-D", "MORE=0")
         self.assertEqual((done.returncode, done.stdout), (0, said), done.stderr)
         done = self.simt(CUDA / "thrust.cu", "-D", "MORE=1")  # in a functor
@@ -415,6 +561,16 @@ class Runs(unittest.TestCase):
         done = self.simt("a.cu", a__cu=text)
         self.assertEqual(done.returncode, 88, done.stderr)
         self.assertIn("a.cu:2: not supported: this part of Thrust;", done.stderr)
+
+    def test_openmp(self):
+        done = self.simt("a.cu", a__cu=WITH_OPENMP)
+        self.assertEqual((done.returncode, done.stdout), (0, "4 28\n"), done.stderr)
+        done = self.simt("b.cu", b__cu=STREAMS_OF_THREADS)
+        self.assertEqual((done.returncode, done.stdout), (0, "done\n"), done.stderr)
+
+    def test_managed_memory_begins_as_zeros(self):
+        done = self.simt("a.cu", a__cu=ZEROED)
+        self.assertEqual((done.returncode, done.stdout), (0, "32\n"), done.stderr)
 
     def test_arch_is_the_devices(self):
         self.run_file("arch.cu", "1 800 11 4 21 1 800 | 0 5 10 3 22 2 9\n")
@@ -485,6 +641,16 @@ class Runs(unittest.TestCase):
         done = self.simt(*words, "-DRACE=1", a__cu=SAMPLED)
         self.assertEqual(done.returncode, 86, done.stderr)
         self.assertIn("nothing orders threads of different blocks", done.stderr)
+
+    def test_kernels_launch_kernels(self):
+        done = self.simt("a.cu", a__cu=BY_KERNELS)
+        self.assertEqual((done.returncode, done.stdout), (0, "127 126 64\n"), done.stderr)
+
+    def test_a_sample_runs_in_watched_launches_alone(self):
+        for words, blocks in ((["--sample", "16"], 48), (["--sample", "16", "--launches", "0"], 80),
+                              (["--sample", "100"], 500)):  # fmt: skip
+            done = self.simt("a.cu", *words, a__cu=REPEATED)
+            self.assertEqual((done.returncode, done.stdout), (0, f"{blocks}\n"), done.stderr)
 
     def test_clear_is_of_device_memory(self):
         done = self.simt("a.cu", "--strict", a__cu=CLEARED)

@@ -76,5 +76,9 @@ int main() {
     std::printf("%g %g %g\n", back[n - 1], (float)x[0],
                 thrust::transform_reduce(x.begin(), x.end(), thrust::negate<float>(), 0.0f,
                                          thrust::plus<float>()));
+    cudaStream_t own;
+    cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking);
+    thrust::fill(thrust::cuda::par.on(own), raw, raw + n, 3.0f);
+    std::printf("%g\n", thrust::reduce(at, at + n));
     cudaFree(raw);
 }
