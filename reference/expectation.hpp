@@ -34,9 +34,7 @@ struct Expectation {
     bool is_ignored(size_t row) const { return !ignored.empty() && ignored[row]; }
 
     /// For the elements of O in this row.
-    double o_bound_of(size_t row) const {
-        return o_bound + (of_e4m3.empty() ? 0 : of_e4m3[row]);
-    }
+    double o_bound_of(size_t row) const { return o_bound + (of_e4m3.empty() ? 0 : of_e4m3[row]); }
 
     /// eps of element i of O.
     double average_error(size_t i) const {

@@ -2,11 +2,10 @@
 //   check_tensors INPUT.safetensors full|causal|W ROWS RESULT.safetensors ...
 // W is a window of so many keys. INPUT has q, k, v, and for gradients do, o and lse, those that the
 // backward passes were given; each RESULT has o and perhaps lse, or dq, dk and dv. Of O some ROWS
-// of each head are compared, all with 0; the scale is 1/sqrt(d). If INPUT has q_scale, then q, k and
-// v are what numbers in e4m3 stand for, and O is in bf16. Prints a line for each of them:
-// the number of the RESULT from 0 on, its name, its error and its bound. What gradients are
-// compared with takes long, and is computed once. Exit code: 0, or 2 and what is wrong with the
-// files.
+// of each head are compared, all with 0; the scale is 1/sqrt(d). If INPUT has q_scale, then q, k
+// and v are what numbers in e4m3 stand for, and O is in bf16. Prints a line for each of them: the
+// number of the RESULT from 0 on, its name, its error and its bound. What gradients are compared
+// with takes long, and is computed once. Exit code: 0, or 2 and what is wrong with the files.
 #include <cstdio>
 #include <string>
 #include <utility>

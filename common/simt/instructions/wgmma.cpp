@@ -169,7 +169,8 @@ void multiply_row_e4m3(float* C, unsigned columns, bool accumulate, const float 
     }
     for (unsigned column = 0; column < columns; ++column) {
         const float sum = static_cast<float>(sums[column]) / units[column]; // exact
-        const uint32_t kept = std::bit_cast<uint32_t>(sum) & ~((1u << (23 - bits_behind_point)) - 1);
+        const uint32_t kept =
+            std::bit_cast<uint32_t>(sum) & ~((1u << (23 - bits_behind_point)) - 1);
         C[column] = std::isfinite(plain[column]) ? std::bit_cast<float>(kept) : plain[column];
     }
 }
