@@ -383,7 +383,7 @@ def how_it_ended(found: Mapping[str, Any], said: str) -> tuple[str, str, str] | 
         case "none":
             said = said or f"exit code {found['exit_code']}"
             return "an end without a verdict", said, ""
-        case "unchecked":
+        case "unchecked" if found["exit_code"] in (0, 89):  # and it didn't end by an error
             return "no kernel", "no kernel was launched: on a GPU nothing would compute", ""
         case "clean" | "warning" if found.get("launches") != found.get("launches_watched"):
             return (
