@@ -256,6 +256,7 @@ def main(options: argparse.Namespace) -> int:
     chosen = variants(options)
     require_head_dims(chosen, wanted)
     torch = timing.torch_with_gpu()
+    timing.checker()  # before anything that takes long
     built = build.build_all(chosen)
     backward = chosen[0].rung.backward
     of_library = timing.backward_library if backward else timing.library

@@ -253,6 +253,7 @@ def main(options: argparse.Namespace) -> int:
     if min(options.means) < 1:
         raise LabError("a mean must be at least 1")
     torch = timing.torch_with_gpu()
+    timing.checker()  # before anything that takes long
     (rung,) = cuda_rungs([RUNGS[options.backward]])
     path, _ = build.build_all([build.Variant(rung.name, rung)])[rung.name]
     attention = timing.packed(rung.name, path)
