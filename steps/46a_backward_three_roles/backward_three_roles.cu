@@ -21,7 +21,6 @@
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/derived/around_backward.hpp"
 #include "common/cuda/derived/backward_steps.hpp"
-#include "common/cuda/derived/late_dq.hpp"
 #include "common/cuda/derived/ring.hpp"
 #include "common/cuda/derived/swizzle.hpp"
 #include "common/cuda/derived/tile_order.hpp"
@@ -35,9 +34,10 @@
 namespace backward_three_roles {
 namespace {
 
-using namespace flash::backward; // what backward_wgmma and backward_late_dq have around their loops
+using namespace flash::backward; // what backward_wgmma has around its loop
 
 enum Role { of_dV, of_dK, of_dQ, fetches }; // of a warpgroup
+enum NamedBarrier { through = 1, stored_dV, stored_dK };
 
 /// A block owns Bc keys and walks along the queries in tiles of Br.
 struct Tiles {
@@ -115,8 +115,8 @@ template <class T>
 __device__ void add_product(Gradient& C, const uint32_t (&A)[Tiles::Br / 16][4], uint64_t B) {
     flash::start_AB<T>(C[0], A, B);
     flash::start_AB<T>(C[1], A, flash::advance(B, 2 * 128 * Tiles::Br));
-    flash::wgmma_wait<0>(C[0]);
-    flash::wgmma_wait<0>(C[1]); // redundant: for the compiler, which may read it from here on
+    flash::wgmma_wait<1>(C[0]); // redundant: the next wait is for both, but names one of them
+    flash::wgmma_wait<0>(C[1]);
 }
 
 /// dK or dV leaves by TMA, through the place of K or V, which no product reads any more. Named
@@ -175,8 +175,8 @@ template <class T> __device__ void make_dV(const Task& task, const Steps& steps,
             smem.dO.release(at); // its product has read dO
         }
     }
-    flash::named_barrier_sync(1, 3 * warpgroup); // no warp's product still reads V
-    store<T>(task.dV, steps, smem.V, place, dV_reg, 2);
+    flash::named_barrier_sync(through, 3 * warpgroup); // no warp's product still reads V
+    store<T>(task.dV, steps, smem.V, place, dV_reg, stored_dV);
 }
 
 /// The second role's part: dS, and dK of the same keys.
@@ -227,17 +227,29 @@ template <class T> __device__ void make_dK(const Task& task, const Steps& steps,
     for (auto& half : dK_reg) {
         flash::scale_rows(half, {task.scale, task.scale});
     }
-    flash::named_barrier_sync(1, 3 * warpgroup); // no warp's product still reads K
-    store<T>(task.dK, steps, smem.K, place, dK_reg, 3);
+    flash::named_barrier_sync(through, 3 * warpgroup); // no warp's product still reads K
+    store<T>(task.dK, steps, smem.K, place, dK_reg, stored_dK);
+}
+
+/// Starts dQ = dS K, 64 x 128. A k16 step is 16 keys: 32 bytes of each row of dS, and 16 rows of K,
+/// which are read across.
+template <class T>
+__device__ void start_dQ(float (&dQ_reg)[Tiles::d / 16][4], uint64_t dS, uint64_t K) {
+    flash::wgmma_fence(); // the registers of dQ_reg have been read before
+#pragma unroll
+    for (int k = 0; k < Tiles::Bc / 16; ++k) {
+        flash::wgmma_m64k16<T, Tiles::d / 2, true>(dQ_reg, flash::advance(dS, 32 * k),
+                                                   flash::advance(K, 2048 * k), k > 0);
+    }
+    flash::wgmma_commit();
 }
 
 /// The third role's part: what the block's keys add to dQ.
 template <class T> __device__ void make_dQ(const Task& task, const Steps& steps, Shared& smem) {
-    constexpr int half = Tiles::d / 2; // columns that are made at once: a product of start_whole_dQ
+    constexpr int half = Tiles::d / 2; // columns that are made at once: half of a tile
     const Place<Tiles> place;
     const uint64_t first_dS = flash::wgmma_descriptor(smem.dS.tile[0].data, 0, 1024);
     const uint64_t first_K = flash::wgmma_descriptor(smem.K.data, 128 * Tiles::Bc, 1024);
-    flash::mbarrier_wait(&smem.KV_full, 0); // K has landed
     flash::RingPlace<2> at;
     for (int tile = 0, i0 = steps.i0; tile < steps.tiles; ++tile, i0 += steps.stride) {
         for (int head = steps.head; head < steps.head + steps.group; ++head, at.next()) {
@@ -245,12 +257,11 @@ template <class T> __device__ void make_dQ(const Task& task, const Steps& steps,
             const int64_t row = int64_t{head} * task.padded + i0 + place.warp_row;
             float* dQ = task.dQ_sum + row * Tiles::d;
             const uint64_t dS = flash::advance(first_dS, at.stage * Tiles::dS::bytes);
-            smem.dS.wait(at); // four warps have stored dS
+            smem.dS.wait(at); // four warps have stored dS; K landed before
             for (int column = 0; column < Tiles::d; column += half) {
                 float dQ_reg[half / 8][4]; // C fragments: 16 queries x 8 columns each
                 // columns are 64 to a panel, of 128 bytes times Bc
-                start_whole_dQ<T, Tiles>(dQ_reg, dS,
-                                         flash::advance(first_K, 2 * column * Tiles::Bc));
+                start_dQ<T>(dQ_reg, dS, flash::advance(first_K, 2 * column * Tiles::Bc));
                 flash::wgmma_wait<0>(dQ_reg);
                 if (column + half == Tiles::d) {
                     smem.dS.release(at); // both halves have read dS
@@ -263,7 +274,7 @@ template <class T> __device__ void make_dQ(const Task& task, const Steps& steps,
         }
     }
     // no warp's product still reads K: its place is dK's way out, as V's is dV's
-    flash::named_barrier_arrive(1, 3 * warpgroup);
+    flash::named_barrier_arrive(through, 3 * warpgroup);
 }
 
 /// dK = scale dS^T Q, dV = P^T dO, dQ_sum += dS K: one block per tile of K and V, along the group's
