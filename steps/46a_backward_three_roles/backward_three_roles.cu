@@ -217,7 +217,6 @@ template <class T> __device__ void make_dK(const Task& task, const Steps& steps,
         flash::pack_A<T>(dS_reg, dP_reg);
         smem.dS.acquire(at); // dQ of the step before the last has read dS
         store_dS(smem.dS.tile[at.stage].data, place, dS_reg);
-        flash::fence_proxy_async(); // wgmma sees what this thread has written
         smem.dS.commit(at);
         // dK += dS^T Q
         add_product<T>(dK_reg, dS_reg,
@@ -257,7 +256,8 @@ template <class T> __device__ void make_dQ(const Task& task, const Steps& steps,
             const int64_t row = int64_t{head} * task.padded + i0 + place.warp_row;
             float* dQ = task.dQ_sum + row * Tiles::d;
             const uint64_t dS = flash::advance(first_dS, at.stage * Tiles::dS::bytes);
-            smem.dS.wait(at); // four warps have stored dS; K landed before
+            smem.dS.wait(at);           // four warps have stored dS, later than K landed,
+            flash::fence_proxy_async(); // and wgmma sees it
             for (int column = 0; column < Tiles::d; column += half) {
                 float dQ_reg[half / 8][4]; // C fragments: 16 queries x 8 columns each
                 // columns are 64 to a panel, of 128 bytes times Bc
