@@ -64,6 +64,7 @@ PROBLEMS = {
     "backward_roles": "--heads 1 --q-len 384 --kv-len 128 --head-dim 64",
     "backward_wgmma": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
     "backward_late_dq": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
+    "backward_three_roles": "--heads 1 --q-len 384 --kv-len 64 --head-dim 256",
     "backward_ordered": "--block 1 --heads 1 --q-len 384 --kv-len 256 --head-dim 64",
     "backward_window": "--block 2 --heads 1 --q-len 768 --window 128 --head-dim 64",
     "backward_packed": "--block 1 --heads 1 --lengths 20,700,70 --kv-lengths 20,70,70 "
