@@ -11,8 +11,9 @@
 //   dK's  dP ............ |          -> dS -> | dK ........... | dP ...
 //   dQ's                                   -> | dQ, half by half, added to memory
 //
-// Parent: backward_late_dq. What is before, after and around the loop is in
-// common/cuda/derived/backward_steps.hpp; there is a loop per role.
+// Parent: backward_late_dq, but it is a new kernel: there is a loop per role. What these have in
+// common with the parent's loop, and what is before and after them, is in
+// common/cuda/derived/backward_steps.hpp.
 // Look at: which registers each role has, and who waits for whom.
 // First published: FlashAttention-3 (Shah and others, 2024) has two warpgroups share the keys at
 // d = 256; each owns half of the columns there.

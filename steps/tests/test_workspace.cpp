@@ -27,6 +27,7 @@
 #include "steps/44_backward_roles/backward_roles.hpp"
 #include "steps/45_backward_wgmma/backward_wgmma.hpp"
 #include "steps/46_backward_late_dq/backward_late_dq.hpp"
+#include "steps/46a_backward_three_roles/backward_three_roles.hpp"
 #include "steps/47_backward_ordered/backward_ordered.hpp"
 #include "steps/48_backward_window/backward_window.hpp"
 #include "steps/49_backward_packed/backward_packed.hpp"
@@ -102,7 +103,7 @@ struct Called {
     flash::Forward<Bfloat16> bf16 = {};
     flash::Backward<Bfloat16> backward = {};
     bool dQ_has_an_order = true;
-    int64_t heads = 30, q_len = 40;
+    int64_t heads = 30, q_len = 40, head_dim = 64;
 };
 const Called rungs[] = {
     {.name = "cuda_naive",
@@ -142,6 +143,11 @@ const Called rungs[] = {
      .workspace_bytes = backward_late_dq::workspace_bytes,
      .backward = backward_late_dq::attention_backward<Bfloat16>,
      .dQ_has_an_order = false},
+    {.name = "backward_three_roles",
+     .workspace_bytes = backward_three_roles::workspace_bytes,
+     .backward = backward_three_roles::attention_backward<Bfloat16>,
+     .dQ_has_an_order = false,
+     .head_dim = 256},
     {.name = "backward_ordered",
      .workspace_bytes = backward_ordered::workspace_bytes,
      .backward = backward_ordered::attention_backward<Bfloat16>},
@@ -181,7 +187,7 @@ struct Call {
         : rung(called), p{.heads = called.heads,
                           .q_len = called.q_len,
                           .kv_len = 70,
-                          .head_dim = 64,
+                          .head_dim = called.head_dim,
                           .scale = 0.125f},
           seed(seed_), workspace(called.workspace_bytes(p), "the workspace") {
         std::fill_n(workspace.data(), rung.workspace_bytes(p), garbage);

@@ -18,6 +18,7 @@ UNORDERED = (
     "backward_roles",
     "backward_wgmma",
     "backward_late_dq",
+    "backward_three_roles",
     "backward_window",
     "backward_packed",
 )

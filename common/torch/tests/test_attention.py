@@ -11,6 +11,7 @@ from flash_steps import attention
 from flash_steps.ladder import ROOT, choose, is_ordered, ladder
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+HOPPER = [one for one in DEVICES if one == "cpu" or torch.cuda.get_device_capability() == (9, 0)]
 # (B, H, H_kv, N_q, N_kv): ragged, grouped, fewer and more queries than keys
 SHAPES = [(1, 2, 2, 64, 64), (2, 4, 2, 33, 70), (1, 3, 1, 70, 33), (1, 1, 1, 1, 5)]
 # Largest error over largest value.
@@ -103,6 +104,10 @@ def test_which_rung_is_chosen():
     ):
         assert choose("", True, "bf16", 64, gpu, False).name == fastest
         assert choose("", True, "bf16", 64, gpu, True).name == ordered
+    for gpu in ((9, 0), None):
+        assert choose("", True, "bf16", 256, gpu).name == "backward_three_roles"
+    with pytest.raises(ValueError, match="no backward rung computes bf16 with head dim 256"):
+        choose("", True, "bf16", 256, (8, 0))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -149,6 +154,24 @@ def test_deterministic_gradients(deterministic, device):
     o = attention(q, k, v, True, backward_rung="backward_roles")
     with pytest.raises(
         RuntimeError, match="backward_roles does not have a deterministic implementation"
+    ):
+        torch.autograd.grad(o, (q, k, v), do)
+
+
+@pytest.mark.parametrize("device", HOPPER)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_gradients_of_256_columns(dtype, device):
+    q, k, v, do = problem(2, 4, 2, 70, 130, 256, dtype, device)
+    o = attention(q, k, v, True)
+    for ours, right in zip(torch.autograd.grad(o, (q, k, v), do), expected(q, k, v, do, True)[2:]):
+        close(ours, right, dtype)
+
+
+def test_gradients_of_256_columns_have_no_order(deterministic):
+    q, k, v, do = problem(1, 1, 1, 9, 9, 256, torch.bfloat16)
+    o = attention(q, k, v)
+    with pytest.raises(
+        RuntimeError, match="backward_three_roles does not have a deterministic implementation"
     ):
         torch.autograd.grad(o, (q, k, v), do)
 
