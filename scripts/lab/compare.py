@@ -6,8 +6,9 @@ kernel of docs/examples/triton_attention.py; with --dtype fp32 the fp32 rungs fr
 stand beside the memory-efficient kernel. Where Python finds the wheels, two more libraries are
 among the programs: FlashAttention-3's forward pass (fa3-fwd, bf16 and e4m3), and FlashAttention-4
 (flash-attn-4), whose backward pass is there twice, as it is and with `deterministic`. FA4 is not in
---decode, because it does not split keys on Hopper. Each program is held to the suite's rule,
-against float64, on the tensors that are timed.
+--decode, because it does not split keys on Hopper. Of cuDNN, a wheel of its own
+(nvidia-cudnn-jit-cu13) comes before PyTorch's. Each program is held to the suite's rule, against
+float64, on the tensors that are timed.
 
     lab compare                      all tensor-core rungs, 24 cases, bf16
     lab compare block_order lean_softmax --dtype fp16 --lengths 4096,16384 --sigma 1,2,4,8,16

@@ -146,6 +146,12 @@ def tflops_of_problems(record: str | Record, columns: str, *programs: str) -> li
     return pivot(found, ", ".join(columns.split()), "program", "tflops", ".0f")
 
 
+def rms_of_problems(record: str | Record, columns: str) -> list[str]:
+    """The same of all programs' errors: the root of the mean square of O's."""
+    found = needed_rows(record, "")
+    return pivot(found, ", ".join(columns.split()), "program", "rms_error", ".2g")
+
+
 def mean_tflops(record: str | Record, *programs: str) -> list[str]:
     """TFLOP/s of these programs, or all: geometric means over N by head dim and mask, and over
     all."""

@@ -13,6 +13,7 @@ import functools
 import importlib.metadata
 import importlib.util
 import math
+import os
 import random
 import re
 import statistics
@@ -54,7 +55,26 @@ def torch_2() -> ModuleType:
     return torch
 
 
+def prefer_newer_cudnn() -> None:
+    """Where Python finds the wheel nvidia-cudnn-jit-cu13, starts this program again with its cuDNN
+    before PyTorch's, which the loader alone can put there. Records have cudnn.version()."""
+    try:
+        found = importlib.util.find_spec("nvidia.cudnn_jit")
+    except ModuleNotFoundError:
+        return
+    for folder in found.submodule_search_locations or () if found else ():
+        library = Path(folder) / "lib/libcudnn.so.9"
+        if os.environ.get("LAB_CUDNN") == str(library) or not library.is_file():
+            os.environ.pop("LD_PRELOAD", None)  # compilers that run from here can do without
+            return
+        paths = [str(library.parent), os.environ.get("LD_LIBRARY_PATH", "")]
+        os.environ |= {"LAB_CUDNN": str(library), "LD_PRELOAD": str(library)}
+        os.environ["LD_LIBRARY_PATH"] = ":".join(filter(None, paths))
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
 def torch_with_gpu() -> ModuleType:
+    prefer_newer_cudnn()
     torch = torch_2()
     if not torch.cuda.is_available():
         raise LabError("there is no GPU that PyTorch can use")

@@ -12,7 +12,7 @@ another, a hand must do it.
 
 Changes: a diff block after <!-- changes: swizzle --> shows what this rung changes in its parent.
 Lines with - are the parent kernel's, lines with + the rung's, and at most 20; indentation and
-comments may differ.
+comments may differ. A line "@@ place" says where the next ones are.
 
 Output: a python block after <!-- run --> runs, and the next text block must be what it prints.
 
@@ -268,6 +268,8 @@ def changes_problem(block: Block) -> str | None:
     if len(block["lines"]) > 20:
         return "a diff block has at most 20 lines"
     for line in block["lines"]:
+        if line.startswith("@@ "):
+            continue
         kernel = of_sign.get(line[:1])
         if not kernel:
             return f"a line of a diff block begins with + or -: {line}"

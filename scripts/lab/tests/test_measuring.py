@@ -3,6 +3,7 @@
 import argparse
 import importlib.metadata
 import json
+import subprocess
 import sys
 import types
 import warnings
@@ -10,7 +11,7 @@ import warnings
 import pytest
 from lab import bench, compare, counters, harness, record_tables, records, texts, timing
 from lab.__main__ import VERBS, main
-from lab.ladder import LabError
+from lab.ladder import ROOT, LabError
 
 
 @pytest.mark.parametrize("verb", set(VERBS) - {"golden-data", "golden-lines"})  # PyTorch
@@ -23,6 +24,36 @@ def test_help_and_bad_input(verb, capsys):
     printed = capsys.readouterr()
     for text in printed:  # of --help, and of the error
         assert f"usage: {'scripts/' if own else 'lab '}{verb} " in text
+
+
+def test_a_newer_cudnn_comes_before_pytorchs(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, sys\n"
+        "before = os.environ.get('LD_PRELOAD')\n"
+        "from lab import timing\n"
+        "timing.prefer_newer_cudnn()\n"
+        "now = os.environ.get('LD_PRELOAD')\n"
+        "print(before, now, os.environ.get('LD_LIBRARY_PATH'), *sys.argv)\n"
+    )
+    paths = f"{tmp_path}:{ROOT / 'scripts'}"
+    environment = {"PYTHONPATH": paths, "LD_LIBRARY_PATH": "/other"}
+
+    def said():
+        command = [sys.executable, str(program), "--rounds", "20"]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return run.stdout.split()
+
+    assert said() == ["None", "None", "/other", str(program), "--rounds", "20"]
+    library = tmp_path / "nvidia/cudnn_jit/lib/libcudnn.so.9"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    assert said() == [
+        str(library),
+        "None",
+        f"{library.parent}:/other",
+        *(str(program), "--rounds", "20"),
+    ]
 
 
 def test_texts_fill_a_line_and_are_counted_by_their_visible_pairs():
