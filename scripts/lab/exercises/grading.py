@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -221,16 +222,19 @@ def judged(
 
 
 def detected(program: building.Command, dims: str, longest: int, at_once: int) -> Failure | None:
-    """The first Failure that a detector reports, in any of the runs."""
-    failure = None
+    """The first Failure that a detector reports, in any of the runs: after one, none begins."""
+    failed = threading.Event()
+
+    def one(run: tuple[str, str, str]) -> Failure | None:
+        if failed.is_set():
+            return None
+        _, found = judged(program, "detect", dims, longest, "", run, True)
+        if found:
+            failed.set()
+        return found
+
     with ThreadPoolExecutor(at_once) as pool:
-
-        def one(run: tuple[str, str, str]) -> tuple[int, Failure | None]:
-            return (0, None) if failure else judged(program, "detect", dims, longest, "", run, True)
-
-        for _, found in pool.map(one, RUNS):
-            failure = failure or found
-    return failure
+        return next(filter(None, pool.map(one, RUNS)), None)
 
 
 @building.once
