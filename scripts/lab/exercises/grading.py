@@ -338,12 +338,18 @@ def kernel_failure(
     if simt:
         lists = [("full", dims[0], 256), ("detect", ",".join(dims[1:] or dims), 128)]
     lists += [exercise.data["more"]] if "more" in exercise.data else []  # where the mistake shows
+    own = file == rung.kernel_file  # whose tests run all problems for detectors, in more orders
+    if own:
+        lists = [one for one in lists if one[0] == "full"]
+    watched_dims, longest = exercise.data.get("detect", (dims[0], 128))
     with talk("the oracle, on every shape") as outcome:
         tried, failure = 0, None
         for one in lists:
             if not failure:
                 number, failure = judged(program, *one)
                 tried += number
+                if failure and one[0] == "detect" and "detect" not in exercise.data:
+                    _, watched_dims, longest, *_ = one  # the problem that fails is among them
         outcome.append(
             f"{failure.name}, at problem {tried}" if failure else f"right in {tried} problems"
         )
@@ -357,12 +363,11 @@ def kernel_failure(
         with talk("the counters, beside those of the kernel that you began with:") as outcome:
             failure = dearer(exercise, program)
             outcome.append("one is higher" if failure else "none is higher")
-    if file == rung.kernel_file:
-        return failure  # the rung's own tests have run it under the detectors, in more orders
+    if own:
+        return failure
     if simt and (not failure or failure.name not in ("no end", "over the budget")):
         with talk(f"the detectors, under {len(RUNS)} orders of threads") as outcome:
-            dim, longest = exercise.data.get("detect", (dims[0], 128))
-            cause = detected(program, dim, longest, at_once)
+            cause = detected(program, watched_dims, longest, at_once)
             outcome.append(cause.name if cause else "no fault")
         # It is nearer to the cause.
         if cause and not (failure and cause.is_value):
