@@ -23,6 +23,7 @@ from lab.exercises.catalogue import EXPLAIN, ROOT, Exercise, Refusal, evaluate
 # As the tests of the rungs run them: the order of the threads, when copies of cp.async land, KiB of
 # shared memory.
 RUNS = (("in-order", "late", "163"), ("reverse", "early", "99"), ("shuffle:1", "late", "227"))
+NOT_COMPILED = "it does not compile"  # the failure's name
 PATIENCE = 300  # seconds for one list; it takes about five
 
 # What a kernel may not pay more of than its exercise's starter, so that one cost is not cut by
@@ -328,7 +329,7 @@ def kernel_failure(
     if complaint:
         first = re.search(r"^.*\berror: .*$", complaint, re.M)
         return Failure(
-            "it does not compile",
+            NOT_COMPILED,
             complaint if len(complaint) < 1500 else first[0] if first else complaint[:1500],
         )
     assert program
