@@ -170,15 +170,17 @@ def in_one_file(rung: Rung, kernels: list[Path]) -> tuple[str, str]:
     return "".join(sources), "".join(mains)
 
 
-def build_all(kernels: list[Kernel], jobs: int) -> None:
+def build_all(kernels: list[Kernel], not_to_compile: list[Kernel], jobs: int) -> None:
     """Builds kernels, (rung, file) pairs, at once: those of a rung in one program, since most of
-    what a compiler does for one it does for all. Where that fails they are left to compiled()."""
+    what a compiler does for one it does for all. Where that fails they are left to compiled(), as
+    are those that are not to compile: one of them would cost its rung's others the program."""
     of_rungs: dict[Rung, list[Path]] = {}
     programs: dict[Rung, str] = {}
     for rung, kernel in kernels:
         if kernel != rung.kernel_file and kernel not in of_rungs.setdefault(rung, []):
             of_rungs[rung].append(kernel)
     with locked("simt") as path:
+        listed(path, not_to_compile)  # now, so that CMake configures but once
         for rung, own in of_rungs.items():
             folder = proofs() / rung.program
             folder.mkdir(parents=True, exist_ok=True)

@@ -194,7 +194,7 @@ def say_failure(exercise: Exercise, failure: Failure, tries: int) -> None:
     paragraphs += [f"Hint: {hint}" for hint in known]
     for number, hint in enumerate(own[:tries], 1):
         paragraphs.append(f"Hint {number} of {len(own)}: {hint}")
-    if not known and not own and failure.name != "it does not compile":
+    if not known and not own and failure.name != grading.NOT_COMPILED:
         paragraphs.append(
             "The hints of this exercise are about the failure that you began with, "
             "and this is another one."

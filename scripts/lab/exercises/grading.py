@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from lab.exercises.catalogue import EXPLAIN, ROOT, Exercise, Refusal, evaluate
 # As the tests of the rungs run them: the order of the threads, when copies of cp.async land, KiB of
 # shared memory.
 RUNS = (("in-order", "late", "163"), ("reverse", "early", "99"), ("shuffle:1", "late", "227"))
+NOT_COMPILED = "it does not compile"  # the failure's name
 PATIENCE = 300  # seconds for one list; it takes about five
 
 # What a kernel may not pay more of than its exercise's starter, so that one cost is not cut by
@@ -221,16 +223,19 @@ def judged(
 
 
 def detected(program: building.Command, dims: str, longest: int, at_once: int) -> Failure | None:
-    """The first Failure that a detector reports, in any of the runs."""
-    failure = None
+    """The first Failure that a detector reports, in any of the runs: after one, none begins."""
+    failed = threading.Event()
+
+    def one(run: tuple[str, str, str]) -> Failure | None:
+        if failed.is_set():
+            return None
+        _, found = judged(program, "detect", dims, longest, "", run, True)
+        if found:
+            failed.set()
+        return found
+
     with ThreadPoolExecutor(at_once) as pool:
-
-        def one(run: tuple[str, str, str]) -> tuple[int, Failure | None]:
-            return (0, None) if failure else judged(program, "detect", dims, longest, "", run, True)
-
-        for _, found in pool.map(one, RUNS):
-            failure = failure or found
-    return failure
+        return next(filter(None, pool.map(one, RUNS)), None)
 
 
 @building.once
@@ -324,7 +329,7 @@ def kernel_failure(
     if complaint:
         first = re.search(r"^.*\berror: .*$", complaint, re.M)
         return Failure(
-            "it does not compile",
+            NOT_COMPILED,
             complaint if len(complaint) < 1500 else first[0] if first else complaint[:1500],
         )
     assert program
@@ -334,12 +339,18 @@ def kernel_failure(
     if simt:
         lists = [("full", dims[0], 256), ("detect", ",".join(dims[1:] or dims), 128)]
     lists += [exercise.data["more"]] if "more" in exercise.data else []  # where the mistake shows
+    own = file == rung.kernel_file  # whose tests run all problems for detectors, in more orders
+    if own:
+        lists = [one for one in lists if one[0] == "full"]
+    watched_dims, longest = exercise.data.get("detect", (dims[0], 128))
     with talk("the oracle, on every shape") as outcome:
         tried, failure = 0, None
         for one in lists:
             if not failure:
                 number, failure = judged(program, *one)
                 tried += number
+                if failure and one[0] == "detect" and "detect" not in exercise.data:
+                    _, watched_dims, longest, *_ = one  # the problem that fails is among them
         outcome.append(
             f"{failure.name}, at problem {tried}" if failure else f"right in {tried} problems"
         )
@@ -353,12 +364,11 @@ def kernel_failure(
         with talk("the counters, beside those of the kernel that you began with:") as outcome:
             failure = dearer(exercise, program)
             outcome.append("one is higher" if failure else "none is higher")
-    if file == rung.kernel_file:
-        return failure  # the rung's own tests have run it under the detectors, in more orders
+    if own:
+        return failure
     if simt and (not failure or failure.name not in ("no end", "over the budget")):
         with talk(f"the detectors, under {len(RUNS)} orders of threads") as outcome:
-            dim, longest = exercise.data.get("detect", (dims[0], 128))
-            cause = detected(program, dim, longest, at_once)
+            cause = detected(program, watched_dims, longest, at_once)
             outcome.append(cause.name if cause else "no fault")
         # It is nearer to the cause.
         if cause and not (failure and cause.is_value):

@@ -76,25 +76,25 @@ def prove(wanted: list[Exercise], jobs: int, all_of_them: bool) -> int:
     began, wrong, tries = time.monotonic(), 0, 0
     print("building what judges them", flush=True)
     building.prepare("simt", *dict.fromkeys(one.rung for one in wanted if one.kind != EXPLAIN))
-    kernels = [
-        (one.rung, building.file_of(one, text))
-        for one in wanted
-        if one.kind != EXPLAIN
-        for _, text, _ in parts_of(one)
-    ]
+    kernels: list[building.Kernel] = []
+    not_to_compile: list[building.Kernel] = []
+    for one in wanted:
+        for _, text, expected in parts_of(one) if one.kind != EXPLAIN else ():
+            fails = expected is not None and grading.NOT_COMPILED in expected
+            (not_to_compile if fails else kernels).append((one.rung, building.file_of(one, text)))
     if all_of_them:
-        building.forget_all_but(kernels)
+        building.forget_all_but(kernels + not_to_compile)
     print(f"building {len(set(kernels))} kernels", flush=True)
-    building.build_all(kernels, jobs)
+    building.build_all(kernels, not_to_compile, jobs)
 
-    def one(exercise: Exercise) -> tuple[list[str], int, float]:
+    def proved(exercise: Exercise) -> tuple[list[str], int, float]:
         start = time.monotonic()
         return *complaints(exercise), time.monotonic() - start
 
     with ThreadPoolExecutor(max(1, jobs)) as pool:
         # From the last one on, since those of later rungs take longest: the end is then short, with
         # no core idle.
-        under_way = {pool.submit(one, exercise): exercise for exercise in reversed(wanted)}
+        under_way = {pool.submit(proved, exercise): exercise for exercise in reversed(wanted)}
         for done in as_completed(under_way):
             exercise, (found, parts, seconds) = under_way[done], done.result()
             wrong, tries = wrong + bool(found), tries + parts

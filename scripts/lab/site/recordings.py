@@ -18,6 +18,8 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 
+from lab import watch
+from lab.exercises import building
 from lab.ladder import ROOT, cuda_rungs
 
 # What is unfolded loads its recording, and nothing else does.
@@ -101,8 +103,21 @@ def command_of(name: str, line: str) -> list[str]:
     return ["./scripts/watch", *program, "--without", line]
 
 
+def list_copies() -> None:
+    """Lists all copies of rungs' kernels at once, since each change has CMake configure anew."""
+    copies = [
+        (rung, watch.without(line, rung.kernel_file))
+        for rung in cuda_rungs([name for name, kernel in BROKEN.items() if "program" not in kernel])
+        for line in BROKEN[rung.name]["lines"]
+    ]
+    watch.configure(building.build_folder("simt"), copies[0][0])
+    with building.locked("simt") as path:
+        building.listed(path, copies)
+
+
 def break_kernels(app: Sphinx) -> None:
     """Records each kernel of broken.toml without each of its lines, before any page is read."""
+    list_copies()
     for name, kernel in BROKEN.items():
         for number, line in enumerate(kernel["lines"], 1):
             output = Path(app.outdir) / f"watch/{name}_without_{number}.html"

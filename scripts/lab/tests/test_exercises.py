@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 from lab import build
@@ -118,6 +119,19 @@ def test_choices(tmp_path):
 
 def finding(kind, said="O at (b=0, h=0, i=3, x=1) is 0.5, expected 0.1 +- 1e-5"):
     return grading.classified([{"kind": kind, "said": said}])
+
+
+def test_after_a_failure_no_order_of_threads_begins(monkeypatch):
+    begun = []
+
+    def judged(*of, **_):
+        begun.append(of)
+        time.sleep(0.01)  # whoever waits for it is asleep by then
+        return 1, finding("race")
+
+    monkeypatch.setattr(grading, "judged", judged)
+    assert grading.detected(("judge",), "64", 128, at_once=1).name == "a race"
+    assert len(begun) == 1
 
 
 def test_kinds_have_their_lessons():
