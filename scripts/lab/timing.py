@@ -62,15 +62,17 @@ def prefer_newer_cudnn() -> None:
         found = importlib.util.find_spec("nvidia.cudnn_jit")
     except ModuleNotFoundError:
         return
-    for folder in found.submodule_search_locations or () if found else ():
-        library = Path(folder) / "lib/libcudnn.so.9"
-        if os.environ.get("LAB_CUDNN") == str(library) or not library.is_file():
-            os.environ.pop("LD_PRELOAD", None)  # compilers that run from here can do without
-            return
-        paths = [str(library.parent), os.environ.get("LD_LIBRARY_PATH", "")]
-        os.environ |= {"LAB_CUDNN": str(library), "LD_PRELOAD": str(library)}
-        os.environ["LD_LIBRARY_PATH"] = ":".join(filter(None, paths))
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    folders = found.submodule_search_locations if found else None
+    library = Path(folders[0]) / "lib/libcudnn.so.9" if folders else None
+    if not library or not library.is_file():
+        return
+    if os.environ.get("LAB_CUDNN") == str(library):  # it is loaded
+        os.environ.pop("LD_PRELOAD", None)  # compilers that run from here can do without
+        return
+    paths = [str(library.parent), os.environ.get("LD_LIBRARY_PATH", "")]
+    os.environ |= {"LAB_CUDNN": str(library), "LD_PRELOAD": str(library)}
+    os.environ["LD_LIBRARY_PATH"] = ":".join(filter(None, paths))
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def torch_with_gpu() -> ModuleType:
