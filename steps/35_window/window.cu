@@ -177,7 +177,6 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
         flash::start_AB<T>(O_reg, P_reg, V_before);   // O += P V of the tile before
         // S is there, while P V goes on
         flash::wgmma_wait<1>(S_reg);
-        smem.K.release(KV);    // this warp's product no longer reads the tile of K
         if (j0 + Bc > whole) { // the upper edge, as above
             flash::mask(S_reg, task.N_kv - j0, visible_keys(task, i0 + row) - j0);
         }
@@ -185,16 +184,17 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
             mask_before(S_reg, visible_keys(task, i0 + row) - task.window - j0);
         }
         const bool raised = flash::softmax(S_reg, rows, keep, task.scale_log2);
+        smem.K.release(KV); // this warp's product no longer reads the tile of K
         // The tile of V has landed, for the next P V. This wait stands before the next one: without
         // a loop between them the compiler would wait for P V first, and compute exponentials
         // afterwards.
         smem.V.wait(KV);
         flash::wgmma_wait<0>(O_reg);
-        smem.V.release(before); // this warp's product no longer reads the tile of V
         if (raised) {
             flash::scale_rows(O_reg, keep);
         }
         flash::pack_A<T>(P_reg, S_reg); // now that P V no longer reads P_reg
+        smem.V.release(before);         // this warp's product no longer reads the tile of V
         before = KV;
         KV.next();
     }

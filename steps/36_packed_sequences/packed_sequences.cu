@@ -122,48 +122,66 @@ __device__ inline Sequence keys_of(const Task& task, int b) {
     return sequence(task.cu_seqlens_kv, b, task.total_kv);
 }
 
-/// The walk of the producer's warp along the sequences, 32 at a step, to the tiles whose numbers it
-/// draws. These only rise, so it never turns back. It goes along the line in rounds: the first is
-/// for sequences of more than half of the most tiles, the next for those of more than a quarter,
-/// and so on, because what comes last should be short.
+/// The walk of the producer's warp along the sequences, a lane for each of 32, to the tiles whose
+/// numbers it draws. These only rise, so it never turns back. It goes along the line in rounds: the
+/// first is for sequences of more than half of the most tiles, the next for those of more than a
+/// quarter, and so on, because what comes last should be short.
 template <int Br> struct Walk {
-    int most;       // tiles that a head may have in this round; the next one begins at half of it
-    int begin = 0;  // the sequence of lane 0
-    int before = 0; // tiles of all steps before
+    int most;        // tiles that a head may have in this round; the next one begins at half of it
+    int begin = -32; // the sequence of lane 0; the first step has not been made yet
+    Sequence own_q{}, own_k{}; // the lane's sequence
+    int own = 0, end = 0;      // how many tiles it has in this round, and these and all before it
 
     static __device__ int tiles_of(int queries) { return (queries + Br - 1) / Br; }
 
     /// The tile of this number. All lanes of the warp call it together.
     __device__ Tile to(int number, const Task& task) {
-        const int lane = threadIdx.x % 32;
-        for (; most > 0; most /= 2, begin = 0) {
-            for (; begin < task.sequences; begin += 32) {
-                const int b = begin + lane;
-                const int Tr = b < task.sequences ? tiles_of(queries_of(task, b).length) : 0;
-                const int own = Tr > most / 2 && Tr <= most ? task.heads * Tr : 0;
-                int end = own; // becomes the sum of the lane's and of those before it
-                for (int distance = 1; distance < 32; distance *= 2) {
-                    const int others = __shfl_up_sync(0xffffffff, end, distance);
-                    end += lane >= distance ? others : 0;
-                }
-                end += before;
-                const int passed = __popc(__ballot_sync(0xffffffff, end <= number));
-                if (passed < 32) { // this lane's tiles are the first to end behind the number
-                    const int first = __shfl_sync(0xffffffff, end - own, passed);
-                    return tile(number - first, begin + passed, task);
-                }
-                before = __shfl_sync(0xffffffff, end, 31);
+        while (true) {
+            const int passed = __popc(__ballot_sync(0xffffffff, end <= number));
+            if (passed < 32) { // this lane's tiles are the first to end behind the number
+                return tile(number, passed, task);
+            }
+            if (!step(task)) {
+                return {};
             }
         }
-        return {};
     }
 
-    /// Tile `number` of sequence b: of all its heads, in waves like block_order's, half as long.
-    static __device__ Tile tile(int number, int b, const Task& task) {
-        const Sequence queries = queries_of(task, b), keys = keys_of(task, b);
+    /// On to the next 32 sequences. False: there are none any more, in no round.
+    __device__ bool step(const Task& task) {
+        const int lane = threadIdx.x % 32, before = __shfl_sync(0xffffffff, end, 31);
+        begin += 32;
+        if (begin >= task.sequences) {
+            begin = 0;
+            most /= 2;
+        }
+        if (most == 0) {
+            return false;
+        }
+        const int b = begin + lane;
+        own_q = b < task.sequences ? queries_of(task, b) : Sequence{};
+        own_k = b < task.sequences ? keys_of(task, b) : Sequence{};
+        const int Tr = tiles_of(own_q.length);
+        own = Tr > most / 2 && Tr <= most ? task.heads * Tr : 0;
+        end = own; // becomes the sum of the lane's and of those before it
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const int others = __shfl_up_sync(0xffffffff, end, distance);
+            end += lane >= distance ? others : 0;
+        }
+        end += before;
+        return true;
+    }
+
+    /// The tile of this number, which is one of this lane's: of all heads of its sequence, in waves
+    /// like block_order's, half as long.
+    __device__ Tile tile(int number, int lane, const Task& task) const {
+        const auto of_lane = [&](int x) { return __shfl_sync(0xffffffff, x, lane); };
+        const Sequence queries = {of_lane(own_q.end), of_lane(own_q.length)};
+        const Sequence keys = {of_lane(own_k.end), of_lane(own_k.length)};
         const int Tr = tiles_of(queries.length);
         const int wave_heads = task.causal ? min(max(task.places / Tr, 1), task.heads) : 1;
-        const auto [head, i] = flash::tile_of(number, {task.heads, wave_heads, Tr});
+        const auto [head, i] =
+            flash::tile_of(number - of_lane(end - own), {task.heads, wave_heads, Tr});
         return {head, i, queries.length, keys.length, queries.end, keys.end, task.causal};
     }
 };
@@ -279,21 +297,21 @@ __device__ void compute(const Task& task, const Tile& tile, Shared<Tiles>& smem,
         flash::start_AB<T>(O_reg, P_reg, V_before);   // O += P V of the tile before
         // S is there, while P V goes on
         flash::wgmma_wait<1>(S_reg);
-        smem.K.release(KV);    // this warp's product no longer reads the tile of K
         if (j0 + Bc > whole) { // an edge, as above
             flash::mask(S_reg, tile.N_kv - j0, visible_keys(tile, i0 + row) - j0);
         }
         const bool raised = flash::softmax(S_reg, rows, keep, task.scale_log2);
+        smem.K.release(KV); // this warp's product no longer reads the tile of K
         // The tile of V has landed, for the next P V. This wait stands before the next one: without
         // a loop between them the compiler would wait for P V first, and compute exponentials
         // afterwards.
         smem.V.wait(KV);
         flash::wgmma_wait<0>(O_reg);
-        smem.V.release(before); // this warp's product no longer reads the tile of V
         if (raised) {
             flash::scale_rows(O_reg, keep);
         }
         flash::pack_A<T>(P_reg, S_reg); // now that P V no longer reads P_reg
+        smem.V.release(before);         // this warp's product no longer reads the tile of V
         before = KV;
         KV.next();
     }

@@ -135,6 +135,8 @@ __device__ void compute(const Task& task, const Steps& steps, Shared<Tiles>& sme
             const uint64_t Q = flash::advance(operands.Q, stage),
                            dO = flash::advance(operands.dO, stage);
             const flash::TwoRows* rows = smem.ring.tile[at.stage].rows + place.t;
+            const int on_diagonal =
+                task.causal ? i0 + (task.N_kv - task.N_q) - steps.j0 : Tiles::Bc;
             // C fragments of S^T and dP^T: 16 keys x 8 queries each
             float S_reg[Br / 8][4], dP_reg[Br / 8][4];
             float LSE_reg[Br / 8][2], delta_reg[Br / 8][2]; // of the lane's two queries in each
@@ -148,8 +150,6 @@ __device__ void compute(const Task& task, const Steps& steps, Shared<Tiles>& sme
             flash::start_ABt<T, d>(S_reg, operands.K_own, Q);
             flash::wgmma_wait<0>(S_reg);
             flash::start_ABt<T, d>(dP_reg, operands.V_own, dO);
-            const int on_diagonal =
-                task.causal ? i0 + (task.N_kv - task.N_q) - steps.j0 : Tiles::Bc;
             weights<Tiles>(S_reg, LSE_reg, task.scale, row, place.t, keys, on_diagonal);
             uint32_t P_reg[Br / 16][4]; // A fragments: 16 keys x 16 queries each
             flash::pack_A<T>(P_reg, S_reg);

@@ -33,6 +33,7 @@
 #include "common/cuda/derived/line_map.hpp"
 #include "common/cuda/derived/ring.hpp"
 #include "common/cuda/derived/store_tile.hpp"
+#include "common/cuda/derived/tile_order.hpp"
 #include "common/cuda/ptx/mbarrier.hpp"
 #include "common/cuda/ptx/mma.hpp"
 #include "common/cuda/ptx/reduction.hpp"
@@ -46,8 +47,6 @@ namespace {
 using namespace flash::backward; // what backward_wgmma and backward_late_dq have around their loops
 using flash::packed::far;
 using flash::packed::Sequence;
-
-template <class Tiles> using Shared = LateShared<Tiles>;
 
 constexpr int tile_rows = 128; // each sequence begins with a new tile
 
@@ -97,37 +96,48 @@ struct Line {
     const flash::TwoRows* Rows;           // (heads, queries.padded())
     float* dQ_sum;                        // likewise, in the order of the fragments
     Table queries, keys;
-    int kv_heads, group; // group: query heads to one K/V head
+    flash::TileOrder order; // of tiles of K
+    int group;              // query heads to one K/V head
     float scale;
     bool causal;
 };
+
+/// What the mask depends on. It lies in shared memory, because in registers it would cost a quarter
+/// more instructions: they do not change in the loop over heads, so nvcc would compare all keys
+/// with all queries ahead of it, for every tile, and not only for those at an edge.
+struct Mask {
+    int N_q, N_kv; // of the sequence
+    bool causal;
+};
+
+template <class Tiles> struct Shared : LateShared<Tiles> { Mask mask; };
 
 /// What the loop asks of a Task: here it is a sequence's.
 struct Task {
     const Line& line;
-    int N_q, N_kv;              // of the sequence
-    int q_end, k_end;           // where it ends on the lines
+    const int &N_q, &N_kv; // Mask's
+    const bool& causal;
+    int q_end, k_end;           // where the sequence ends on the lines
     const flash::TwoRows* Rows; // they begin with the sequence's, of the first head
     float* dQ_sum;
     int padded, group;
     float scale;
-    bool causal;
 };
 
-template <class Tiles> __device__ Task task_for(const Line& line, const Row& key) {
-    const Sequence queries = line.queries.of(key.b);
+template <class Tiles>
+__device__ Task task_for(const Line& line, const Row& key, const Mask& mask) {
     const int64_t row = line.queries.first_row(key.b);
     return {.line = line,
-            .N_q = queries.length,
-            .N_kv = key.of.length,
-            .q_end = queries.end,
+            .N_q = mask.N_q,
+            .N_kv = mask.N_kv,
+            .causal = mask.causal,
+            .q_end = line.queries.of(key.b).end,
             .k_end = key.of.end,
             .Rows = line.Rows + row / 2,
             .dQ_sum = line.dQ_sum + row * Tiles::d,
             .padded = line.queries.padded(),
             .group = line.group,
-            .scale = line.scale,
-            .causal = line.causal};
+            .scale = line.scale};
 }
 
 /// The producer's part, as flash::backward::fetch, on lines.
@@ -174,12 +184,15 @@ __device__ void store_gradients(const Task& task, const Steps& steps, Shared<Til
 }
 
 /// dK = scale dS^T Q, dV = P^T dO, dQ_sum += dS K: one block per tile of K and V, along the group's
-/// tiles of Q. All heads of a tile come side by side: long sequences are not the last ones alone.
+/// tiles of Q. Heads come eight at a time, all eight of a tile side by side: so L2 holds what the
+/// blocks that run together read.
 template <class T, class Tiles>
 __global__ __launch_bounds__(Tiles::threads, 1) void gradients(const __grid_constant__ Line line) {
     static_assert(Tiles::Bc == tile_rows && tile_rows % Tiles::Br == 0);
     auto& smem = *flash::dynamic_shared<Shared<Tiles>>();
-    const Row key = line.keys.at(blockIdx.x / line.kv_heads * tile_rows);
+    const flash::Tile K = flash::tile_of(blockIdx.x, line.order);
+    const int tile = line.order.Tr - 1 - K.i; // with a mask a sequence's tile 0 is the longest
+    const Row key = line.keys.at(tile * tile_rows);
     if (key.padding()) { // the sequence does not need this tile
         return;
     }
@@ -188,11 +201,12 @@ __global__ __launch_bounds__(Tiles::threads, 1) void gradients(const __grid_cons
         smem.ring.init(4 * Tiles::consumers); // one arrival per warp
         smem.dQ.init();
         flash::fence_mbarrier_init();
+        smem.mask = {line.queries.of(key.b).length, key.of.length, line.causal};
     }
-    __syncthreads(); // the barriers are there for all
-    const Task task = task_for<Tiles>(line, key);
+    __syncthreads(); // the barriers are there for all, and so is the mask
+    const Task task = task_for<Tiles>(line, key, smem.mask);
     // Without queries there is one step, for a tile of padding, and dK = dV = 0.
-    const Steps steps(blockIdx.x % line.kv_heads, key.i / Tiles::Bc, Tiles::Bc, Tiles::Br, task);
+    const Steps steps(K.head, key.i / Tiles::Bc, Tiles::Bc, Tiles::Br, task);
     if (threadIdx.x / warpgroup == Tiles::consumers) {
         flash::give_registers<Tiles::producer_registers>();
         if (threadIdx.x % warpgroup == 0) {
@@ -216,6 +230,10 @@ __global__ void before(const T* O, const float* LSE, const T* dO, flash::TwoRows
     const int head = blockIdx.x / blocks;
     const int64_t row = int64_t{blockIdx.x} * 32 + threadIdx.x / 4;
     const Row first = queries.at(blockIdx.x % blocks * 32), own = first.plus(threadIdx.x / 4);
+    const int tile = first.i / tile_rows * tile_rows; // its first row
+    if (tile > 0 && tile >= first.of.length) {        // the sequence does not need it
+        return;
+    }
     float delta = 0;
     for (int x = 8 * (threadIdx.x % 4); x < d && !own.padding(); x += 32) {
         const int64_t from = (own.token() * heads + head) * d + x;
@@ -302,13 +320,14 @@ void run(const flash::Problem& p, const flash::PackedSequences& line, const T* Q
     const Table queries{line.cu_seqlens_q, static_cast<int>(line.total_q), sequences},
         keys{line.cu_seqlens_kv, static_cast<int>(line.total_kv), sequences};
     const int blocks_of_rows = flash::as_int(rows / 32, "heads x tiles of Q"),
-              blocks_of_keys =
-                  flash::as_int(p.kv_heads * (keys.padded() / tile_rows), "heads x tiles of K");
+              tiles = keys.padded() / tile_rows;
+    flash::as_int(int64_t{kv_heads} * tiles, "heads x tiles of K");
+    const flash::TileOrder order = {kv_heads, std::min(8, kv_heads), tiles};
     flash::Workspace memory(workspace);
     auto* const Rows = memory.part<flash::TwoRows>(rows / 2, "LSE and delta");
     auto* const dQ_sum = memory.part<float>(rows * d, "the sum of dQ");
     flash::launch(before<T>, blocks_of_rows, 128, 0, O, LSE, dO, Rows, dQ_sum, queries, heads, d);
-    flash::launch(gradients<T, Tiles>, blocks_of_keys, Tiles::threads, sizeof(Shared<Tiles>),
+    flash::launch(gradients<T, Tiles>, order.blocks(), Tiles::threads, sizeof(Shared<Tiles>),
                   Line{.Q = flash::packed::line_map<Q_tile>(Q, line.total_q, heads),
                        .K = flash::packed::line_map<KV_tile>(K, line.total_kv, kv_heads),
                        .V = flash::packed::line_map<KV_tile>(V, line.total_kv, kv_heads),
@@ -319,7 +338,7 @@ void run(const flash::Problem& p, const flash::PackedSequences& line, const T* Q
                        .dQ_sum = dQ_sum,
                        .queries = queries,
                        .keys = keys,
-                       .kv_heads = kv_heads,
+                       .order = order,
                        .group = heads / kv_heads,
                        .scale = p.scale,
                        .causal = p.causal});

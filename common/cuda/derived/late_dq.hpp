@@ -88,6 +88,8 @@ __device__ inline void compute(const RungTask& task, const Steps& steps, RungSha
             const int stage = at.stage * sizeof(Stage<Tiles>);
             const uint64_t Q = advance(operands.Q, stage), dO = advance(operands.dO, stage);
             const TwoRows* rows = smem.ring.tile[at.stage].rows + place.t;
+            const int on_diagonal =
+                task.causal ? i0 + (task.N_kv - task.N_q) - steps.j0 : Tiles::Bc;
             // C fragments of S^T and dP^T: 16 keys x 8 queries each
             float S_reg[Br / 8][4], dP_reg[Br / 8][4];
             float LSE_reg[Br / 8][2], delta_reg[Br / 8][2]; // of the lane's two queries in each
@@ -101,8 +103,6 @@ __device__ inline void compute(const RungTask& task, const Steps& steps, RungSha
             start_ABt<T, d>(S_reg, operands.K_own, Q);
             wgmma_wait<0>(S_reg);
             start_ABt<T, d>(dP_reg, operands.V_own, dO);
-            const int on_diagonal =
-                task.causal ? i0 + (task.N_kv - task.N_q) - steps.j0 : Tiles::Bc;
             weights<Tiles>(S_reg, LSE_reg, task.scale, row, place.t, keys, on_diagonal);
             hide_old_keys(task, S_reg, place, i0 - steps.j0);
             uint32_t P_reg[Br / 16][4]; // A fragments: 16 keys x 16 queries each

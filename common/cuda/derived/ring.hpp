@@ -19,7 +19,7 @@ template <int stages> struct RingPlace {
     int stage = 0;
     int phase = 0; // the parity of `full` in this stage
     __device__ void next() {
-        stage = (stage + 1) % stages;
+        stage = (stage + 1u) % stages; // unsigned: of a power of 2 that is one AND
         if (stage == 0) {
             phase ^= 1; // once round: the barriers of stage 0 are in their next phase
         }
