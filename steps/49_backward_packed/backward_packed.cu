@@ -18,7 +18,7 @@
 // of its own, that of its sequence, and the loop does not notice. Kernels before and after the loop
 // ask where a row is, and maps end at a sequence's end, as in packed_sequences.
 // Look at: Table::at, and a sequence without queries, whose keys take one step all the same.
-// Gained: on texts of 512 tokens at d = 64 1.15 to 1.22 times FlashAttention-4, on an H200. Steps
+// Gained: on texts of 512 tokens at d = 64 1.13 to 1.21 times FlashAttention-4, on an H200. Steps
 // are those of the sequences, where padding has those of the longest one for each.
 // First published: FlashAttention 2 (2023), gradients of lines, and this place of padded rows.
 #include "steps/49_backward_packed/backward_packed.hpp"
