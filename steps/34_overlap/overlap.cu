@@ -116,7 +116,7 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
         }
         const bool raised = flash::softmax(S_reg, rows, keep, task.scale_log2);
         // This warp's product no longer reads the tile of K. It is given back only here, and V's at
-        // the loop's end: an arrival holds up what stands behind it, and nobody waits for a tile.
+        // the loop's end: an arrival holds up what stands behind it, and the next tile can wait.
         smem.K.release(KV);
         // The tile of V has landed, for the next P V. This wait stands before the next one: without
         // a loop between them the compiler would wait for P V first, and compute exponentials

@@ -221,8 +221,8 @@ __global__ __launch_bounds__(Tiles::threads, 1) void gradients(const __grid_cons
     }
 }
 
-/// LSE and delta of every row, and zeros for dQ, where sequences have whole tiles: as
-/// before_backward. A block has 32 rows, with four lanes per row.
+/// LSE and delta of every row, and zeros for dQ, in the tiles that sequences need, and in tile 0 of
+/// each: as before_backward. A block has 32 rows, with four lanes per row.
 template <class T>
 __global__ void before(const T* O, const float* LSE, const T* dO, flash::TwoRows* Rows,
                        float* dQ_sum, Table queries, int heads, int d) {
