@@ -184,8 +184,8 @@ __device__ void store_gradients(const Task& task, const Steps& steps, Shared<Til
 }
 
 /// dK = scale dS^T Q, dV = P^T dO, dQ_sum += dS K: one block per tile of K and V, along the group's
-/// tiles of Q. Heads come eight at a time, all eight of a tile side by side: so L2 holds what the
-/// blocks that run together read.
+/// tiles of Q. K/V heads come eight at a time, all eight of a tile side by side: so L2 holds what
+/// the blocks that run together read.
 template <class T, class Tiles>
 __global__ __launch_bounds__(Tiles::threads, 1) void gradients(const __grid_constant__ Line line) {
     static_assert(Tiles::Bc == tile_rows && tile_rows % Tiles::Br == 0);
@@ -230,8 +230,8 @@ __global__ void before(const T* O, const float* LSE, const T* dO, flash::TwoRows
     const int head = blockIdx.x / blocks;
     const int64_t row = int64_t{blockIdx.x} * 32 + threadIdx.x / 4;
     const Row first = queries.at(blockIdx.x % blocks * 32), own = first.plus(threadIdx.x / 4);
-    const int tile = first.i / tile_rows * tile_rows; // its first row
-    if (tile > 0 && tile >= first.of.length) {        // the sequence does not need it
+    const int tile_begin = first.i / tile_rows * tile_rows;
+    if (tile_begin > 0 && tile_begin >= first.of.length) { // the sequence does not need the tile
         return;
     }
     float delta = 0;

@@ -88,6 +88,7 @@ __device__ inline void compute(const RungTask& task, const Steps& steps, RungSha
             const int stage = at.stage * sizeof(Stage<Tiles>);
             const uint64_t Q = advance(operands.Q, stage), dO = advance(operands.dO, stage);
             const TwoRows* rows = smem.ring.tile[at.stage].rows + place.t;
+            // now: a rung's task may lie in shared memory, and behind S a load would wait for it
             const int on_diagonal =
                 task.causal ? i0 + (task.N_kv - task.N_q) - steps.j0 : Tiles::Bc;
             // C fragments of S^T and dP^T: 16 keys x 8 queries each
